@@ -1,0 +1,5 @@
+"""`python -m tao`."""
+
+from tao.cli import main
+
+main(prog_name="tao")

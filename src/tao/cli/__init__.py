@@ -1,0 +1,44 @@
+"""The command line: the composition root, and the only place that wires classes of several packages together.
+
+Each command lives in a module of its own, named after it, and is imported when it is asked for: `tao --help` and
+`tao plan` must not pay for an HTTP server.
+"""
+
+import importlib
+
+import click
+
+from tao import __version__
+
+COMMANDS = {
+    "serve": "Stand in front of replicas and schedule agent sessions.",
+    "demo": "Two emulated replicas under memory pressure: round-robin beside tao.",
+    "emulate": "Serve a model of one replica over HTTP, in real time.",
+    "replay": "Replay a trace of agent sessions against an endpoint and measure it.",
+    "plan": "Solve one joint decision from a snapshot file.",
+}
+
+
+class LazyGroup(click.Group):
+    """Imports `tao.cli.<name>` and takes its attribute `command` when the command is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's interface
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"tao.cli.{cmd_name.replace('-', '_')}")
+        command = module.command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="tao")
+def main() -> None:
+    """TAO schedules LLM agents: whole sessions across vLLM and SGLang replicas."""
