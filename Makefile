@@ -1,0 +1,71 @@
+# The commands of a developer's day. Nothing has to be installed beforehand but Python >= 3.11 with venv.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+PYTHON ?= python3
+PYTEST_WORKERS ?= 2
+BIN := .venv/bin
+LOCKS := scripts/locks
+CODE := src tests scripts benchmarks
+COVERED := core=98 planning=98 policies=98
+
+.PHONY: help setup clients engine fmt check test demo bench docs docs-serve test-engine lock clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: .venv/.installed ## Make .venv with the package and its development tools
+
+.venv/.installed: pyproject.toml $(LOCKS)/dev.lock scripts/make_venv.py
+	@$(PYTHON) scripts/make_venv.py .venv --depends pyproject.toml --depends $(LOCKS)/dev.lock -- \
+		--constraint $(LOCKS)/dev.lock --editable '.[dev,docs]'
+
+clients: .venvs/mini-swe-agent/.installed ## Install the client programs that tests drive
+
+.venvs/mini-swe-agent/.installed: $(LOCKS)/clients.lock scripts/make_venv.py | setup
+	@$(PYTHON) scripts/make_venv.py .venvs/mini-swe-agent --depends $(LOCKS)/clients.lock -- \
+		--no-deps --requirement $(LOCKS)/clients.lock
+
+engine: setup ## Install vLLM's CPU build (1.7 GB) into .venvs/vllm
+	@$(PYTHON) scripts/setup_engine.py
+
+fmt: setup ## Format and fix what can be fixed
+	$(BIN)/ruff check --fix $(CODE)
+	$(BIN)/ruff format $(CODE)
+
+check: setup ## Lint, types, import contracts, documentation, house rules
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/mkdocs build --quiet --strict --site-dir build/site
+	$(BIN)/pytest -q tests/frame -m "not slow"
+
+test: setup clients ## Run the tests with the coverage gates (not the real engine)
+	$(BIN)/pytest -n $(PYTEST_WORKERS) --dist worksteal -m "not engine" \
+		--cov --cov-report= --cov-report=json:build/coverage.json
+	$(BIN)/python scripts/check_coverage.py build/coverage.json $(COVERED)
+
+test-engine: setup engine ## Run the tests against a real vLLM on the CPU
+	$(BIN)/pytest -m engine tests/engine
+
+demo: setup ## Two emulated replicas under memory pressure: round-robin beside tao
+	$(BIN)/tao demo
+
+bench: setup ## Run the benchmarks; results go to benchmarks/results/
+	$(BIN)/python -m benchmarks
+
+docs: setup ## Build the documentation into site/
+	$(BIN)/mkdocs build --strict
+
+docs-serve: setup ## Serve the documentation on 127.0.0.1:8000 while writing
+	$(BIN)/mkdocs serve --dev-addr 127.0.0.1:8000
+
+lock: setup ## Renew the pinned versions in scripts/locks/
+	scripts/lock.sh
+
+clean: ## Remove what builds and test runs leave (environments stay)
+	rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.*

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Renews the pinned versions in scripts/locks/: the newest that pyproject.toml and the *.in files admit, for every platform.
+# The files name no index, so that any index can serve them.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+compile() {
+  .venv/bin/uv pip compile --quiet --universal --upgrade --python-version 3.11 --no-header --no-annotate "$@"
+}
+
+compile pyproject.toml --extra dev --extra docs --output-file scripts/locks/dev.lock
+compile scripts/locks/clients.in --output-file scripts/locks/clients.lock
+compile scripts/locks/engine.in --override scripts/locks/engine.overrides --output-file scripts/locks/engine.lock
+git --no-pager diff --stat -- scripts/locks
