@@ -67,12 +67,12 @@ def test_failed_sessions_are_counted_and_left_out_of_latency() -> None:
     run = [
         turn("a", 0, 0.0, 1.0, 2.0, output_tokens=5),
         turn("b", 0, 0.0, None, 60.0, error="timeout"),
-        turn("c", 0, 0.0, 1.0, 3.0, error="stream", retries=2),
+        turn("c", 0, 0.0, 1.0, 3.0, error="stream", retried=("http_429", "http_429")),
     ]
     summary = summarise(run, workers=3)
     assert summary.sessions_failed == 2
     assert summary.turns_failed == 2
-    assert summary.retries == 2
+    assert summary.retries == {"http_429": 2}
     assert summary.errors == {"stream": 1, "timeout": 1}
     assert summary.latency_seconds == Distribution.of([2.0])
 
@@ -112,7 +112,8 @@ def test_the_window_ends_when_the_first_worker_runs_out_of_sessions() -> None:
 
 def test_percentiles_interpolate() -> None:
     distribution = Distribution.of([1.0, 2.0, 3.0, 4.0, 5.0])
-    assert (distribution.p50, distribution.p90, distribution.max) == (3.0, pytest.approx(4.6), 5.0)
+    assert (distribution.p50, distribution.max) == (3.0, 5.0)
+    assert distribution.p90 == pytest.approx(4.6)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +161,7 @@ def test_the_order_of_turns_does_not_matter_and_no_token_counts_twice(
     assert summarise(shuffled, workers=workers) == summary
     spans = [(min(m.arrived_at for m in own), max(m.finished_at for m in own)) for own in _by_session(run)]
     window = busy_window(spans, workers)
-    assert (window is None) == (summary.decode_tokens_per_second is None)
+    assert (window is None or not run) == (summary.decode_tokens_per_second is None)
     if window is not None and summary.decode_tokens_per_second is not None:
         counted = summary.decode_tokens_per_second * (window[1] - window[0])
         assert counted <= summary.output_tokens * (1 + 1e-9)

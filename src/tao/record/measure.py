@@ -13,8 +13,9 @@ class TurnMeasurement:
 
     `arrived_at` is when the request was first sent: holds, retries and queueing come after it. `hold_seconds`
     is None where nobody told. A turn that failed for good has `error` (its kind) and possibly no first token;
-    one that succeeded after retries has no error. `tool_ended_at` is None for a first turn and after a human
-    wait. Token counts are what the engine reported; None = not reported.
+    one that succeeded after retries has no error; `retried` has the kinds of the attempts before the last.
+    `tool_ended_at` is None for a first turn and after a human wait. Token counts are what the engine
+    reported; None = not reported.
     """
 
     session_id: str
@@ -28,7 +29,7 @@ class TurnMeasurement:
     output_tokens: int | None = None
     tool_ended_at: float | None = None
     error: str | None = None
-    retries: int = 0
+    retried: tuple[str, ...] = ()
     parent_session_id: str | None = None
 
     def __post_init__(self) -> None:

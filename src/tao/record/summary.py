@@ -52,6 +52,7 @@ class RunSummary:
       such window. Sessions with a parent hold no worker; their tokens count.
     - `decode_tokens_per_second_overall`: output tokens over `makespan_seconds` (first arrival to last byte).
     - `prefix_hit_rate`: cached over prompt tokens of the turns that reported both.
+    - `errors`: failed turns by kind; `retries`: failed attempts that were followed by another, by kind.
     """
 
     workers: int
@@ -59,7 +60,6 @@ class RunSummary:
     sessions_failed: int
     turns: int
     turns_failed: int
-    retries: int
     latency_seconds: Distribution
     ttft_seconds: Distribution
     tool_end_to_first_token_seconds: Distribution
@@ -72,6 +72,7 @@ class RunSummary:
     cached_tokens: int
     output_tokens: int
     errors: dict[str, int]
+    retries: dict[str, int]
 
     def to_json_dict(self) -> dict[str, object]:
         """The row of a report's JSON file: plain numbers, strings and nested objects."""
@@ -79,7 +80,7 @@ class RunSummary:
 
 
 def summarise(measurements: Iterable[TurnMeasurement], *, workers: int) -> RunSummary:
-    """Fold the turns of one run, in any order; `workers` is the number of closed-loop workers (at least 1)."""
+    """Fold the turns of one run, in any order; `workers` is the number of closed-loop workers, at least 1."""
     if workers < 1:
         raise ValueError(f"workers must be at least 1, not {workers}")
     turns = sorted(measurements, key=lambda m: (m.arrived_at, m.session_id, m.turn_index))
@@ -92,28 +93,33 @@ def summarise(measurements: Iterable[TurnMeasurement], *, workers: int) -> RunSu
         (m.arrived_at for m in turns), default=0.0
     )
     output_tokens = sum(m.output_tokens or 0 for m in turns)
+    reported = any(m.output_tokens is not None for m in turns)
     return RunSummary(
         workers=workers,
         sessions=len(spans),
         sessions_failed=len(spans) - len(ok),
         turns=len(turns),
         turns_failed=sum(m.error is not None for m in turns),
-        retries=sum(m.retries for m in turns),
         latency_seconds=Distribution.of(span.ended_at - span.started_at for span in ok),
         ttft_seconds=Distribution.of(first - m.arrived_at for m, first in started),
         tool_end_to_first_token_seconds=Distribution.of(
             first - m.tool_ended_at for m, first in started if m.tool_ended_at is not None
         ),
         hold_seconds=Distribution.of(m.hold_seconds for m in turns if m.hold_seconds is not None),
-        decode_tokens_per_second=_busy_rate(turns, spans, workers),
-        decode_tokens_per_second_overall=output_tokens / makespan if makespan > 0 else None,
+        decode_tokens_per_second=_busy_rate(turns, spans, workers) if reported else None,
+        decode_tokens_per_second_overall=output_tokens / makespan if reported and makespan > 0 else None,
         makespan_seconds=makespan,
         prefix_hit_rate=sum(m.cached_tokens or 0 for m in both) / prompt_of_both if prompt_of_both else None,
         prompt_tokens=sum(m.prompt_tokens or 0 for m in turns),
         cached_tokens=sum(m.cached_tokens or 0 for m in turns),
         output_tokens=output_tokens,
-        errors=dict(sorted(Counter(m.error for m in turns if m.error is not None).items())),
+        errors=_counts(m.error for m in turns if m.error is not None),
+        retries=_counts(kind for m in turns for kind in m.retried),
     )
+
+
+def _counts(kinds: Iterable[str]) -> dict[str, int]:
+    return dict(sorted(Counter(kinds).items()))
 
 
 @dataclass(slots=True)
@@ -174,4 +180,5 @@ def _percentile(ordered: Sequence[float], share: float) -> float:
     position = share * (len(ordered) - 1)
     below = math.floor(position)
     above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (position - below) * (ordered[above] - ordered[below])
+    between = ordered[below] + (position - below) * (ordered[above] - ordered[below])
+    return min(between, ordered[above])  # rounding must not lift a percentile above the next value
