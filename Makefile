@@ -50,7 +50,7 @@ test: setup clients ## Run the tests with the coverage gates (not the real engin
 	$(BIN)/python scripts/check_coverage.py build/coverage.json $(COVERED)
 
 test-engine: setup engine ## Run the tests against a real vLLM on the CPU
-	$(BIN)/pytest -m engine tests/engine
+	$(BIN)/pytest -m engine --durations=3 --durations-min=1 tests/engine
 
 demo: setup ## Two emulated replicas under memory pressure: round-robin beside tao
 	$(BIN)/tao demo

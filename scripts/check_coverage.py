@@ -69,7 +69,7 @@ def gate(text: str) -> tuple[str, float]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """`check_coverage.py REPORT.json PACKAGE=PERCENT ...`: 0 when all gates hold, 1 when not, 2 for bad input."""
+    """`REPORT.json PACKAGE=PERCENT ...`: 0 when all gates hold, 1 when one does not, 2 for bad input."""
     parser = argparse.ArgumentParser(description="Enforce a least coverage per package.")
     parser.add_argument("report", type=Path)
     parser.add_argument("gates", type=gate, nargs="+", metavar="PACKAGE=PERCENT")

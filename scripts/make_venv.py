@@ -1,8 +1,8 @@
 """Makes a virtual environment and installs a given list into it, once.
 
-Works with nothing but a Python that has `venv` and `pip`: uv is fetched by pip for speed, and pip does the work
-itself where uv cannot (no wheel for the platform, an index that only pip knows how to reach). A stamp in the
-environment holds a digest of everything asked for, so that a second call returns at once.
+Works with nothing but a Python that has `venv` and `pip`: uv is fetched by pip for speed, and pip does the
+work itself where uv cannot (no wheel for the platform, an index that only pip knows how to reach). A stamp in
+the environment holds a digest of everything asked for, so that a second call returns at once.
 This file knows nothing of what is installed: the lists are in `scripts/locks/`.
 """
 
@@ -51,7 +51,7 @@ def pip_install(directory: Path, arguments: Sequence[str]) -> None:
 
 
 def find_uv(directory: Path) -> Path | None:
-    """The uv of this environment or of the project's, else one fetched into this one; None when that fails."""
+    """The uv of this environment or of the project's, else a fetched one; None when that fails."""
     project = Path(__file__).resolve().parent.parent / ".venv"
     for candidate in (directory / "bin" / "uv", project / "bin" / "uv"):
         if (
@@ -67,7 +67,7 @@ def find_uv(directory: Path) -> Path | None:
 
 
 def uv_environment(directory: Path) -> dict[str, str]:
-    """The process environment for uv, with pip's index and certificate: uv does not read pip's configuration."""
+    """The process environment for uv, with the index and certificate of pip's configuration."""
     environment = dict(os.environ)
     pip = [str(python_of(directory)), "-m", "pip", "config", "get"]
     for setting, variables in (

