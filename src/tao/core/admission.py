@@ -1,0 +1,155 @@
+"""Giving a session a replica and taking it away: admit, dispatch, interrupt, refuse, close.
+
+These are the moves that handlers and decisions are made of. Each leaves the state consistent and says what it did by
+commands and facts. The only arithmetic on capacity is in the ledger.
+"""
+
+from tao.core.commands import (
+    AdmitSession,
+    CloseSession,
+    Closing,
+    DispatchTurn,
+    Interruption,
+    InterruptSession,
+    Reason,
+    Refusal,
+    RefuseTurn,
+)
+from tao.core.context import Context
+from tao.core.events import TurnKind
+from tao.core.facts import SessionClosed, SessionInterrupted, TurnDispatched
+from tao.core.ids import ReplicaId
+from tao.core.ledger import Reservation
+from tao.core.phases import Acting, Closed, Running, Stopping, Waiting
+from tao.core.session import Placement, Session, Turn
+from tao.core.transitions import Expired, Interrupted, Placed, Refused, Stimulus, row
+
+
+def check_row(before: object, stimulus: Stimulus, after: object) -> None:
+    """Assert that the transition table allows what has just happened."""
+    targets = row(type(before), stimulus)  # type: ignore[arg-type]  # phases only, by construction
+    assert targets is not None, f"{type(before).__name__} does not meet {stimulus.__name__}"
+    assert type(after) in targets, f"{type(before).__name__} --{stimulus.__name__}--> {type(after).__name__}"
+
+
+def admit(ctx: Context, session: Session, replica: ReplicaId, reason: Reason) -> None:
+    """Book the session's weight on the replica. The caller enters the phase that goes with it."""
+    weight_tokens = ctx.policy.weight_tokens(session)
+    ctx.state.ledger.admit(session.id, Reservation(replica, weight_tokens))
+    session.placement = Placement(ctx.now, replica, reason)
+    ctx.emit(AdmitSession(session.id, replica, reason, weight_tokens))
+
+
+def rebook(ctx: Context, session: Session) -> None:
+    """Bring the reservation of an admitted session up to its present weight."""
+    held = ctx.state.ledger.admission(session.id)
+    if held is not None:
+        weight_tokens = ctx.policy.weight_tokens(session)
+        if weight_tokens != held.tokens:
+            ctx.state.ledger.admit(session.id, Reservation(held.replica, weight_tokens))
+
+
+def dispatch(ctx: Context, session: Session, turn: Turn, replica: ReplicaId, reason: Reason) -> None:
+    """Send one turn of an admitted session. What its admission does not cover is booked beside it."""
+    state = ctx.state
+    turn.replica = replica
+    turn.attempt += 1
+    state.replicas[replica].turns_in_flight += 1
+    admission = state.ledger.admission(session.id)
+    assert admission is not None, session
+    turn.leads = (
+        turn.line == session.line and admission.replica == replica and not _has_leader(ctx, session, turn)
+    )
+    if turn.leads:
+        session.growing_tokens = turn.output_tokens
+        rebook(ctx, session)
+    else:
+        book_extra(ctx, turn)
+    hold_seconds = ctx.now - turn.arrived_at
+    ctx.emit(DispatchTurn(turn.id, session.id, replica, reason, hold_seconds, turn.attempt))
+    ctx.tell(TurnDispatched(ctx.now, session.id, turn.id, replica, turn.prompt_tokens))
+
+
+def book_extra(ctx: Context, turn: Turn) -> None:
+    """Book what a turn holds beside its session's admission: its tokens so far."""
+    assert turn.replica is not None
+    ctx.state.ledger.book_extra(turn.id, Reservation(turn.replica, turn.live_tokens))
+
+
+def place(ctx: Context, session: Session, replica: ReplicaId, reason: Reason) -> None:
+    """Give a session of the waiting pool a replica: its held turns go out; a tool that still runs has a home again."""
+    before = session.phase
+    admit(ctx, session, replica, reason)
+    match before:
+        case Waiting(turns=turns):
+            ctx.state.enter(session, Running(turns, replica), ctx.now)
+            for turn in turns:
+                dispatch(ctx, session, ctx.state.turns[turn], replica, reason)
+        case Acting(home=None):
+            after = Acting(
+                before.tools, before.since, replica, before.finished_at, before.expected_at, before.told_at
+            )
+            ctx.state.enter(session, after, ctx.now)
+        case _:
+            raise AssertionError(f"{session.id} is not in the waiting pool: {before!r}")
+    check_row(before, Placed, session.phase)
+
+
+def interrupt(ctx: Context, session: Session, reason: Interruption) -> None:
+    """Release the admission of a session whose tool runs; it joins the waiting pool."""
+    before = session.phase
+    assert isinstance(before, Acting), session
+    assert before.home is not None, session
+    ctx.state.ledger.release(session.id)
+    after = Acting(before.tools, before.since, None, before.finished_at, before.expected_at, before.told_at)
+    ctx.state.enter(session, after, ctx.now)
+    session.interrupts += 1
+    ctx.emit(InterruptSession(session.id, before.home, reason))
+    ctx.tell(SessionInterrupted(ctx.now, session.id, before.home))
+    check_row(before, Interrupted, after)
+
+
+def refuse_held(ctx: Context, session: Session, cause: Refusal) -> None:
+    """Turn away all held turns of a session. One that has a history stays known; a new one is forgotten."""
+    before = session.phase
+    assert isinstance(before, Waiting), session
+    for turn in before.turns:
+        del ctx.state.turns[turn]
+        ctx.emit(RefuseTurn(turn, session.id, cause))
+    leave_pool_unserved(ctx, session, Closing.REFUSED)
+    check_row(before, Refused, session.phase)
+
+
+def leave_pool_unserved(ctx: Context, session: Session, cause: Closing) -> None:
+    """No turn is held any more: back to acting when the session is known from earlier turns, else it is over."""
+    if session.turns_finished and session.side_of is None:
+        ctx.state.enter(session, Acting((), ctx.now, None), ctx.now)
+    else:
+        close(ctx, session, cause)
+
+
+def expire(ctx: Context, session: Session, cause: Closing) -> None:
+    """Forget an acting session that was idle too long or has to make room."""
+    before = session.phase
+    close(ctx, session, cause)
+    check_row(before, Expired, session.phase)
+
+
+def close(ctx: Context, session: Session, cause: Closing) -> None:
+    """Forget a session that has no turn in flight."""
+    ctx.state.ledger.release(session.id)
+    ctx.state.enter(session, Closed(cause), ctx.now)
+    del ctx.state.sessions[session.id]
+    ctx.emit(CloseSession(session.id, cause))
+    ctx.tell(SessionClosed(ctx.now, session.id))
+
+
+def _has_leader(ctx: Context, session: Session, but: Turn) -> bool:
+    assert isinstance(session.phase, Running | Stopping), session
+    turns = ctx.state.turns
+    return any(turns[turn].leads for turn in session.phase.turns if turn != but.id and turn in turns)
+
+
+def is_main_line(turn: Turn, session: Session) -> bool:
+    """Whether the turn's end says something of the session's present main line."""
+    return turn.line == session.line and (turn.kind is not TurnKind.SIDE or session.side_of is not None)

@@ -1,0 +1,143 @@
+"""A turn arrives: find or open its session, bring the main line up to date, and place the turn or hold it.
+
+The order of the questions is the order of the code: is it known already; does it belong to the main line; is there
+anywhere to go; is it too large for everyone; and only then, what does the policy say.
+"""
+
+from tao.core.admission import admit, check_row, dispatch, expire, rebook
+from tao.core.commands import Closing, Reason, Refusal, RefuseTurn
+from tao.core.context import Context
+from tao.core.events import TurnArrived, TurnKind
+from tao.core.facts import ToolEnded, TurnHeld
+from tao.core.ids import SessionId, side_session_id
+from tao.core.phases import Absent, Acting, Running, Stopping, Waiting
+from tao.core.ports import Hold, Place
+from tao.core.session import Replica, ReplicaState, Session, Turn
+
+
+def turn_arrived(ctx: Context, event: TurnArrived) -> None:
+    """Every arriving turn is dispatched, held or refused before this returns."""
+    if event.turn in ctx.state.turns:
+        ctx.ignore(event)
+        return
+    if ctx.shutting_down:
+        ctx.emit(RefuseTurn(event.turn, event.session, Refusal.SHUTTING_DOWN))
+        return
+    session = _find_or_open(ctx, event)
+    if session is None:
+        ctx.emit(RefuseTurn(event.turn, event.session, Refusal.POOL_FULL))
+        return
+    before = session.phase
+    _update_main_line(ctx, session, event)
+    turn = Turn(event.turn, session.id, event.kind, event.prompt_tokens, session.line, ctx.now)
+    match _choose(ctx, session, turn):
+        case Place(replica=replica, reason=reason):
+            ctx.state.turns[turn.id] = turn
+            _join_running(ctx, session, turn, replica, reason)
+        case Hold():
+            _hold(ctx, session, turn, before)
+    check_row(before, TurnArrived, session.phase)
+
+
+def _find_or_open(ctx: Context, event: TurnArrived) -> Session | None:
+    """The session of the turn; a fresh record for a new one and for each side turn; None when the table is full."""
+    state = ctx.state
+    side_of: SessionId | None = None
+    session_id = event.session
+    if event.kind is TurnKind.SIDE:
+        side_of, session_id = event.session, side_session_id(event.session, event.turn)
+    found = state.sessions.get(session_id)
+    if found is not None:
+        return found
+    if len(state.sessions) >= ctx.settings.sessions_max:
+        longest_idle = next(iter(state.idle), None)
+        if longest_idle is None:
+            return None
+        expire(ctx, state.sessions[longest_idle], Closing.TABLE_FULL)
+    return Session(session_id, event.tenant, event.parent, side_of, Absent(), opened_at=ctx.now)
+
+
+def _update_main_line(ctx: Context, session: Session, event: TurnArrived) -> None:
+    if event.kind is TurnKind.RESET:
+        session.line += 1
+        session.evidence.clear()
+        session.footprint_tokens = event.prompt_tokens
+        session.measured_tokens = session.growing_tokens = 0
+    else:
+        session.footprint_tokens = max(session.footprint_tokens, event.prompt_tokens)
+    session.epoch += 1
+    session.ended = False  # a released session that comes back goes on
+    if isinstance(session.phase, Acting) and session.phase.finished_at is None:
+        phase = session.phase
+        ctx.tell(ToolEnded(ctx.now, session.id, session.tenant, phase.tools, ctx.now - phase.since))
+    rebook(ctx, session)
+
+
+def _choose(ctx: Context, session: Session, turn: Turn) -> Place | Hold:
+    state = ctx.state
+    home = state.replicas[session.home] if session.home is not None else None
+    if isinstance(session.phase, Running | Stopping):
+        assert home is not None
+        return _choose_beside(ctx, session, turn, home)
+    if isinstance(session.phase, Waiting):
+        return Hold("earlier turns of the session are held")
+    roomiest = state.most_room()
+    if roomiest is None:
+        return Hold("no replica is up")
+    if home is None and ctx.policy.weight_tokens(session) > max(
+        replica.capacity_tokens for replica in state.up_replicas()
+    ):
+        return Place(roomiest.id, Reason.OVERSIZE)
+    beside = state.sessions.get(session.side_of) if session.side_of is not None else None
+    if beside is not None and beside.home is not None and _fits_beside(ctx, session, beside.home):
+        return Place(beside.home, Reason.SIDE)
+    return ctx.policy.place(state, session, turn, ctx.now)
+
+
+def _choose_beside(ctx: Context, session: Session, turn: Turn, home: Replica) -> Place:
+    """For a session with turns on the engine there is no holding: it has its admission already."""
+    roomiest = ctx.state.most_room()
+    if home.state is ReplicaState.UP:
+        answer = ctx.policy.place(ctx.state, session, turn, ctx.now)
+        return answer if isinstance(answer, Place) else Place(home.id, Reason.HOME)
+    return Place(roomiest.id if roomiest is not None else home.id, Reason.FORCED)
+
+
+def _fits_beside(ctx: Context, session: Session, replica_id: str) -> bool:
+    replica = next((r for r in ctx.state.up_replicas() if r.id == replica_id), None)
+    return replica is not None and ctx.policy.weight_tokens(session) <= ctx.state.free_tokens(replica.id)
+
+
+def _join_running(ctx: Context, session: Session, turn: Turn, replica_id: str, reason: Reason) -> None:
+    state = ctx.state
+    replica = state.replicas[replica_id]  # type: ignore[index]  # a ReplicaId by its source
+    state.sessions.setdefault(session.id, session)
+    match session.phase:
+        case Running(turns=turns, replica=home) | Stopping(turns=turns, replica=home):
+            state.enter(session, Running((*turns, turn.id), home), ctx.now)
+        case _:
+            if session.home != replica.id:
+                admit(ctx, session, replica.id, reason)
+            state.enter(session, Running((turn.id,), replica.id), ctx.now)
+    dispatch(ctx, session, turn, replica.id, reason)
+
+
+def _hold(ctx: Context, session: Session, turn: Turn, before: object) -> None:
+    state = ctx.state
+    if state.held_turns >= ctx.settings.held_turns_max:
+        ctx.emit(RefuseTurn(turn.id, session.id, Refusal.POOL_FULL))
+        if isinstance(
+            before, Acting
+        ):  # it is back, although it was turned away: remember that its tool has ended
+            after = Acting(before.tools, before.since, before.home, finished_at=before.finished_at or ctx.now)
+            state.enter(session, after, ctx.now)
+            state.heard_of(session, ctx.now)
+        return
+    state.turns[turn.id] = turn
+    state.sessions.setdefault(session.id, session)
+    held = session.phase.turns if isinstance(session.phase, Waiting) else ()
+    since = session.phase.since if isinstance(session.phase, Waiting) else ctx.now
+    if session.home is not None:
+        ctx.state.ledger.release(session.id)
+    state.enter(session, Waiting((*held, turn.id), since), ctx.now)
+    ctx.tell(TurnHeld(ctx.now, session.id, turn.id))

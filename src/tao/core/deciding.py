@@ -1,0 +1,144 @@
+"""What time brings: bounds on waiting and idling, and the planning points of the policy.
+
+A plan is computed from a snapshot elsewhere and comes back as an event. By then the world has moved: `plan_ready` finds
+which of its sessions changed, lets the policy say what still holds, and admits only what fits now.
+"""
+
+from collections.abc import Iterable
+
+from tao.core.admission import expire, interrupt, place, refuse_held
+from tao.core.commands import Closing, ComputePlan, Interruption, Reason, Refusal
+from tao.core.context import Context, Outstanding
+from tao.core.events import PlanFailed, PlanReady, ShutdownStarted, WakeUp
+from tao.core.ids import PlanId, ReplicaId, SessionId
+from tao.core.phases import Acting
+from tao.core.ports import Assignment
+from tao.core.session import ReplicaState, Session
+
+
+def wake_up(ctx: Context, event: WakeUp) -> None:  # noqa: ARG001 - the moment is all there is to it
+    """Everything that is due now, in a fixed order: bounds first, then the policy."""
+    _end_holds(ctx)
+    _expire_idle(ctx)
+    if ctx.outstanding is not None and _plan_deadline(ctx) <= ctx.now:
+        _forget_plan(ctx)
+    due = ctx.policy.next_planning_at(ctx.state, ctx.now)
+    if due is not None and due <= ctx.now:
+        _decide(ctx)
+
+
+def next_wakeup(ctx: Context) -> float | None:
+    """The next moment at which `wake_up` has something to do; None when only an event can bring it."""
+    times = [ctx.policy.next_planning_at(ctx.state, ctx.now), _next_hold_deadline(ctx)]
+    oldest_idle = next(iter(ctx.state.idle.values()), None)
+    if oldest_idle is not None:
+        times.append(oldest_idle + ctx.settings.idle_seconds_max)
+    if ctx.outstanding is not None:
+        times.append(_plan_deadline(ctx))
+    return min((time for time in times if time is not None), default=None)
+
+
+def plan_ready(ctx: Context, event: PlanReady) -> None:
+    """Admit what of the plan still holds and still fits."""
+    plan = ctx.outstanding
+    if plan is None or plan.id != event.plan:
+        ctx.ignore(event)
+        return
+    _forget_plan(ctx)
+    changed = [session for session, _ in event.assignments if _has_changed(ctx, session, plan)]
+    for session_id, replica in ctx.policy.select(ctx.state, event, changed, ctx.now):
+        session = ctx.state.sessions.get(session_id)
+        if session is not None and session_id in ctx.state.pool and _is_up(ctx, replica):
+            _place_if_it_fits(ctx, session, replica, Reason.PLANNED)
+
+
+def plan_failed(ctx: Context, event: PlanFailed) -> None:
+    """No plan this time; the policy will ask again."""
+    if ctx.outstanding is None or ctx.outstanding.id != event.plan:
+        ctx.ignore(event)
+        return
+    _forget_plan(ctx)
+
+
+def shutdown_started(ctx: Context, event: ShutdownStarted) -> None:  # noqa: ARG001
+    """Held turns get a clear answer now; running ones finish."""
+    ctx.shutting_down = True
+    for session_id in list(ctx.state.holding):
+        refuse_held(ctx, ctx.state.sessions[session_id], Refusal.SHUTTING_DOWN)
+
+
+def _decide(ctx: Context) -> None:
+    decision = ctx.policy.decide(ctx.state, ctx.now)
+    for session_id in decision.interrupts:
+        session = ctx.state.sessions[session_id]
+        overcommitted = session.home is not None and ctx.state.free_tokens(session.home) < 0
+        interrupt(ctx, session, Interruption.OVERCOMMITTED if overcommitted else Interruption.RULE)
+    _place_by_rule(ctx, decision.placements)
+    if decision.request is not None and ctx.outstanding is None and decision.request.candidates:
+        ctx.plans_made += 1
+        plan = PlanId(ctx.plans_made)
+        epochs = {candidate.session: candidate.epoch for candidate in decision.request.candidates}
+        ctx.outstanding = Outstanding(plan, epochs, ctx.now)
+        ctx.state.planning = True
+        ctx.emit(ComputePlan(plan, decision.request))
+
+
+def _place_by_rule(ctx: Context, placements: Iterable[Assignment]) -> None:
+    for session_id, replica in placements:
+        assert _is_up(ctx, replica), replica
+        place(ctx, ctx.state.sessions[session_id], replica, Reason.RULE)
+
+
+def _place_if_it_fits(ctx: Context, session: Session, replica: ReplicaId, reason: Reason) -> None:
+    if ctx.policy.weight_tokens(session) <= ctx.state.free_tokens(replica):
+        place(ctx, session, replica, reason)
+
+
+def _has_changed(ctx: Context, session_id: SessionId, plan: Outstanding) -> bool:
+    session = ctx.state.sessions.get(session_id)
+    return session is None or session_id not in ctx.state.pool or session.epoch != plan.epochs.get(session_id)
+
+
+def _is_up(ctx: Context, replica: ReplicaId) -> bool:
+    record = ctx.state.replicas.get(replica)
+    return record is not None and record.state is ReplicaState.UP
+
+
+def _forget_plan(ctx: Context) -> None:
+    ctx.outstanding = None
+    ctx.state.planning = False
+
+
+def _plan_deadline(ctx: Context) -> float:
+    assert ctx.outstanding is not None
+    return ctx.outstanding.since + ctx.settings.plan_seconds_max
+
+
+def _next_hold_deadline(ctx: Context) -> float | None:
+    oldest = next(iter(ctx.state.holding.values()), None)
+    if oldest is None:
+        return None
+    if ctx.state.none_up_since is not None:
+        return max(oldest, ctx.state.none_up_since) + ctx.settings.no_replica_seconds_max
+    return oldest + ctx.settings.hold_seconds_max
+
+
+def _end_holds(ctx: Context) -> None:
+    """At its bound a held session is placed by force, or refused where no replica is up."""
+    while (deadline := _next_hold_deadline(ctx)) is not None and deadline <= ctx.now:
+        session = ctx.state.sessions[next(iter(ctx.state.holding))]
+        roomiest = ctx.state.most_room()
+        if roomiest is None:
+            refuse_held(ctx, session, Refusal.NO_REPLICA)
+        else:
+            place(ctx, session, roomiest.id, Reason.FORCED)
+
+
+def _expire_idle(ctx: Context) -> None:
+    while ctx.state.idle:
+        session_id, heard_at = next(iter(ctx.state.idle.items()))
+        if heard_at + ctx.settings.idle_seconds_max > ctx.now:
+            return
+        session = ctx.state.sessions[session_id]
+        assert isinstance(session.phase, Acting), session
+        expire(ctx, session, Closing.IDLE)

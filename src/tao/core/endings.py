@@ -1,0 +1,275 @@
+"""A turn, a tool or a session ends: settle what was booked, learn what the cache holds, and move the session on.
+
+`_settle` takes a turn off the books exactly once; `_move_on` then finds the session's next phase. Whatever ends a turn
+(finished, failed, stopped) passes through both.
+"""
+
+from tao.core.admission import (
+    admit,
+    check_row,
+    close,
+    dispatch,
+    interrupt,
+    is_main_line,
+    leave_pool_unserved,
+    rebook,
+)
+from tao.core.commands import Closing, Interruption, Reason, Refusal, RefuseTurn, StopTurn
+from tao.core.context import Context
+from tao.core.events import (
+    ClientLeft,
+    Event,
+    SessionEnded,
+    ToolExpected,
+    ToolFinished,
+    TurnFailed,
+    TurnFinished,
+    TurnStopped,
+    Usage,
+)
+from tao.core.facts import ToolEnded, ToolStarted, TurnSettled
+from tao.core.phases import Acting, Running, Stopping, Waiting
+from tao.core.session import CacheEvidence, ReplicaState, Session, Turn
+
+CACHE_RATE_MOMENTUM = 0.1
+"""Weight of the newest observation in a replica's learned cache rate."""
+
+SHRUNK_SHARE = 0.8
+"""A measured prompt below this share of the line's context means that the history was cut: compaction nobody told of."""
+
+
+def turn_finished(ctx: Context, event: TurnFinished) -> None:
+    """The response is complete: usage corrects the footprint, and the prefix is in the replica's cache."""
+    turn = ctx.state.turns[event.turn]
+    session = ctx.state.sessions[turn.session]
+    session.turns_finished += 1
+    if is_main_line(turn, session):
+        _correct_footprint(session, turn, event.usage)
+        session.tools = (*session.tools, *event.tools)
+        tokens = turn.live_tokens if event.usage is None else session.footprint_tokens
+        _learn_cache(ctx, session, turn, tokens, event.usage)
+    _settle(ctx, session, turn, event.usage, finished=True)
+    _move_on(ctx, session, event)
+
+
+def turn_failed(ctx: Context, event: TurnFailed) -> None:
+    """The engine refused or broke off; where nothing was sent yet, another replica gets one try."""
+    turn = ctx.state.turns[event.turn]
+    session = ctx.state.sessions[turn.session]
+    if event.retryable and not turn.stopping:
+        other = ctx.state.most_room(but=turn.replica)
+        if turn.attempt == 1 and other is not None and not ctx.shutting_down:
+            _retry(ctx, session, turn, event)
+            return
+        ctx.emit(RefuseTurn(turn.id, session.id, Refusal.REPLICA_FAILED))
+    _settle(ctx, session, turn, None, finished=False)
+    _move_on(ctx, session, event)
+
+
+def turn_stopped(ctx: Context, event: TurnStopped) -> None:
+    """The engine has let go of a turn that was asked to stop (or that its driver gave up)."""
+    turn = ctx.state.turns[event.turn]
+    session = ctx.state.sessions[turn.session]
+    if turn.first_token_at is not None and is_main_line(turn, session):
+        _learn_cache(
+            ctx, session, turn, turn.prompt_tokens, None
+        )  # its prompt was prefilled before it stopped
+    _settle(ctx, session, turn, None, finished=False)
+    _move_on(ctx, session, event)
+
+
+def client_left(ctx: Context, event: ClientLeft) -> None:
+    """A held turn is over at once; a dispatched one is asked to stop and keeps its reservation until it has."""
+    turn = ctx.state.turns[event.turn]
+    session = ctx.state.sessions[turn.session]
+    before = session.phase
+    match before:
+        case Waiting(turns=turns, since=since):
+            del ctx.state.turns[turn.id]
+            rest = tuple(held for held in turns if held != turn.id)
+            if rest:
+                ctx.state.enter(session, Waiting(rest, since), ctx.now)
+            else:
+                ctx.state.enter(session, Waiting((), since), ctx.now)
+                leave_pool_unserved(ctx, session, Closing.CLIENT_LEFT)
+        case Running(turns=turns, replica=replica):
+            assert turn.replica is not None
+            if turn.stopping:
+                ctx.ignore(event)
+                return
+            turn.stopping = True
+            ctx.emit(StopTurn(turn.id, turn.replica))
+            _enter_in_flight(ctx, session, turns, replica)
+        case _:
+            raise AssertionError(f"no row for {event!r} in {before!r}")
+    check_row(before, ClientLeft, session.phase)
+
+
+def session_ended(ctx: Context, event: SessionEnded) -> None:
+    """Released by the client: held turns are turned away, running ones finish first."""
+    session = ctx.state.sessions[event.session]
+    before = session.phase
+    match before:
+        case Waiting(turns=turns):
+            for turn in turns:
+                del ctx.state.turns[turn]
+                ctx.emit(RefuseTurn(turn, session.id, Refusal.SESSION_ENDED))
+            ctx.state.enter(session, Waiting((), before.since), ctx.now)
+            close(ctx, session, Closing.ENDED)
+        case Acting():
+            close(ctx, session, Closing.ENDED)
+        case _:
+            session.ended = True
+    check_row(before, SessionEnded, session.phase)
+
+
+def tool_finished(ctx: Context, event: ToolFinished) -> None:
+    """Completion observed: the session will be back at once."""
+    session = ctx.state.sessions[event.session]
+    before = session.phase
+    assert isinstance(before, Acting), session
+    if before.finished_at is not None:
+        ctx.ignore(event)
+        return
+    ctx.state.enter(session, Acting(before.tools, before.since, before.home, finished_at=ctx.now), ctx.now)
+    ctx.state.heard_of(session, ctx.now)
+    ctx.tell(ToolEnded(ctx.now, session.id, session.tenant, before.tools, ctx.now - before.since))
+
+
+def tool_expected(ctx: Context, event: ToolExpected) -> None:
+    """The tool interface promises a return."""
+    session = ctx.state.sessions[event.session]
+    before = session.phase
+    assert isinstance(before, Acting), session
+    after = Acting(
+        before.tools,
+        before.since,
+        before.home,
+        before.finished_at,
+        expected_at=event.return_at,
+        told_at=ctx.now,
+    )
+    ctx.state.enter(session, after, ctx.now)
+    ctx.state.heard_of(session, ctx.now)
+
+
+def _correct_footprint(session: Session, turn: Turn, usage: Usage | None) -> None:
+    """Usage is the truth; the largest measured context of the line counts, since its prompts extend one another."""
+    if usage is None:
+        session.footprint_tokens = max(session.footprint_tokens, turn.live_tokens)
+        return
+    if turn.leads and usage.prompt_tokens < SHRUNK_SHARE * session.measured_tokens:
+        session.line += 1
+        session.evidence.clear()
+        session.measured_tokens = 0
+    session.measured_tokens = max(session.measured_tokens, usage.prompt_tokens + usage.output_tokens)
+    session.footprint_tokens = session.measured_tokens
+    for replica, evidence in session.evidence.items():
+        if evidence.tokens > session.footprint_tokens:
+            session.evidence[replica] = CacheEvidence(session.footprint_tokens, evidence.at)
+
+
+def _learn_cache(ctx: Context, session: Session, turn: Turn, tokens: int, usage: Usage | None) -> None:
+    """After a turn its prompt and output are in the replica's cache (method, section 3).
+
+    Where the engine reports cached tokens its cache is known to work; otherwise the estimate is scaled by the learned
+    cache rate of the replica.
+    """
+    assert turn.replica is not None
+    replica = ctx.state.replicas[turn.replica]
+    if replica.state is ReplicaState.DOWN:
+        return
+    if usage is not None and usage.cached_tokens is not None:
+        expected = session.evidence.get(replica.id)
+        if expected is not None and expected.tokens:
+            share = min(1.0, usage.cached_tokens / expected.tokens)
+            replica.cache_rate += CACHE_RATE_MOMENTUM * (share - replica.cache_rate)
+    else:
+        tokens = round(tokens * replica.cache_rate)
+    session.evidence[replica.id] = CacheEvidence(min(tokens, session.footprint_tokens), ctx.now)
+
+
+def _release_turn(ctx: Context, session: Session, turn: Turn) -> None:
+    assert turn.replica is not None
+    ctx.state.ledger.release_extra(turn.id)
+    ctx.state.replicas[turn.replica].turns_in_flight -= 1
+    if turn.leads:
+        session.growing_tokens = 0
+        turn.leads = False
+
+
+def _settle(ctx: Context, session: Session, turn: Turn, usage: Usage | None, *, finished: bool) -> None:
+    """Take a turn off the books and tell the policy."""
+    assert turn.replica is not None
+    _release_turn(ctx, session, turn)
+    del ctx.state.turns[turn.id]
+    ctx.tell(
+        TurnSettled(
+            ctx.now,
+            session.id,
+            turn.id,
+            turn.replica,
+            turn.kind,
+            turn.prompt_tokens if usage is None else usage.prompt_tokens,
+            turn.output_tokens if usage is None else usage.output_tokens,
+            None if usage is None else usage.cached_tokens,
+            finished,
+        )
+    )
+
+
+def _move_on(ctx: Context, session: Session, event: TurnFinished | TurnFailed | TurnStopped) -> None:
+    """The session's phase after one of its turns ended."""
+    before = session.phase
+    assert isinstance(before, Running | Stopping), session
+    rest = tuple(turn for turn in before.turns if turn != event.turn)
+    if rest:
+        _enter_in_flight(ctx, session, rest, before.replica)
+        rebook(ctx, session)
+    elif session.side_of is not None or session.ended:
+        close(ctx, session, Closing.SIDE_DONE if session.side_of is not None else Closing.ENDED)
+    else:
+        _act(ctx, session, before)
+    check_row(before, type(event), session.phase)
+    ctx.state.forget_removed()
+
+
+def _enter_in_flight(ctx: Context, session: Session, turns: tuple[str, ...], replica: str) -> None:
+    """Running while one of the turns goes on, Stopping when all were asked to stop."""
+    records = ctx.state.turns
+    all_stopping = all(records[turn].stopping for turn in turns)  # type: ignore[index]
+    kind = Stopping if all_stopping else Running
+    ctx.state.enter(session, kind(turns, replica), ctx.now)  # type: ignore[arg-type]
+
+
+def _act(ctx: Context, session: Session, before: Running | Stopping) -> None:
+    """The last turn in flight has ended: the tools run. The admission is kept, given back or lost."""
+    tools, session.tools = session.tools, ()
+    replica = ctx.state.replicas[before.replica]
+    keeps = ctx.policy.keeps_admission(ctx.state, session, ctx.now)
+    ctx.state.enter(session, Acting(tools, ctx.now, replica.id if keeps else None), ctx.now)
+    ctx.tell(ToolStarted(ctx.now, session.id, session.tenant, tools))
+    if not keeps:
+        ctx.state.ledger.release(session.id)
+    elif replica.state is ReplicaState.UP:
+        rebook(ctx, session)
+    else:
+        down = replica.state is ReplicaState.DOWN
+        interrupt(ctx, session, Interruption.REPLICA_LOST if down else Interruption.DRAINING)
+
+
+def _retry(ctx: Context, session: Session, turn: Turn, event: Event) -> None:
+    """Dispatch the turn again on the UP replica with most room, other than the one that failed."""
+    before = session.phase
+    assert isinstance(before, Running | Stopping), session
+    other = ctx.state.most_room(but=turn.replica)
+    assert other is not None
+    _release_turn(ctx, session, turn)
+    home = before.replica
+    if before.turns == (turn.id,):
+        home = other.id
+        if before.replica != other.id:
+            admit(ctx, session, other.id, Reason.RETRY)
+    ctx.state.enter(session, Running(before.turns, home), ctx.now)
+    dispatch(ctx, session, turn, other.id, Reason.RETRY)
+    check_row(before, type(event), session.phase)

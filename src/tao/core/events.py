@@ -1,0 +1,259 @@
+"""What happened, each with its time. Events are the only input of the core.
+
+`at` is seconds on the driver's monotonic clock (model seconds when a driver scales time); it never decreases from one
+event to the next. An ill-formed event is refused when it is made (`EventError`), so that no handler meets one.
+
+Every dispatched turn ends in exactly one of `TurnFinished`, `TurnFailed`, `TurnStopped`; the driver owes it. A late or
+a duplicate event is no error: the core counts it and does nothing.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from math import isfinite
+
+from tao.core.ids import PlanId, ReplicaId, SessionId, TurnId
+
+
+class EventError(ValueError):
+    """An event that cannot describe anything that happened, for instance one with negative tokens."""
+
+
+class TurnKind(StrEnum):
+    """How the prompt of a turn relates to the main line of its session."""
+
+    MAIN = "main"  # extends the main line (or starts it)
+    RESET = "reset"  # starts the main line afresh: compaction, an edited history
+    SIDE = "side"  # same session id, another prefix: a title request, an auxiliary request
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One tool that a turn asked for, as far as the response told. Names only, never arguments."""
+
+    name: str
+    command_head: str = ""
+    sleep_seconds: float | None = None
+    timeout_seconds: float | None = None
+    background: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts of a finished turn. `cached_tokens` is None where the engine does not tell."""
+
+    prompt_tokens: int
+    output_tokens: int
+    cached_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.prompt_tokens < 0 or self.output_tokens < 0 or (self.cached_tokens or 0) < 0:
+            raise EventError(f"negative token count in {self!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """`at`: seconds, monotonic."""
+
+    at: float
+
+    def __post_init__(self) -> None:
+        if not isfinite(self.at):
+            raise EventError(f"the time of an event must be finite, not {self.at!r}")
+
+
+# --- turns ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TurnArrived(Event):
+    """A model request. `prompt_tokens` is an estimate; `Usage` corrects it when the turn ends."""
+
+    turn: TurnId
+    session: SessionId
+    prompt_tokens: int
+    kind: TurnKind = TurnKind.MAIN
+    tenant: str = ""
+    parent: SessionId | None = None
+
+    def __post_init__(self) -> None:
+        Event.__post_init__(self)
+        if self.prompt_tokens < 0:
+            raise EventError(f"turn {self.turn}: negative prompt_tokens {self.prompt_tokens}")
+
+
+@dataclass(frozen=True, slots=True)
+class FirstToken(Event):
+    """Prefill is over: the first output token of a turn was seen."""
+
+    turn: TurnId
+
+
+@dataclass(frozen=True, slots=True)
+class TurnProgress(Event):
+    """Output tokens of a turn so far. A driver sends it every few dozen tokens, not for each."""
+
+    turn: TurnId
+    output_tokens: int
+
+    def __post_init__(self) -> None:
+        Event.__post_init__(self)
+        if self.output_tokens < 0:
+            raise EventError(f"turn {self.turn}: negative output_tokens {self.output_tokens}")
+
+
+@dataclass(frozen=True, slots=True)
+class TurnFinished(Event):
+    """The response is complete. `usage` is None where neither the engine nor the stream told."""
+
+    turn: TurnId
+    usage: Usage | None = None
+    tools: tuple[ToolCall, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TurnFailed(Event):
+    """The engine refused, broke off or could not be reached.
+
+    `retryable`: nothing was sent to the client yet, so the turn may be dispatched again elsewhere; the core then answers
+    with `DispatchTurn` or `RefuseTurn`. Otherwise the client has its answer already.
+    """
+
+    turn: TurnId
+    cause: str
+    retryable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClientLeft(Event):
+    """The client hung up. Terminal for a held turn; a dispatched one is asked to stop."""
+
+    turn: TurnId
+
+
+@dataclass(frozen=True, slots=True)
+class TurnStopped(Event):
+    """A turn that was asked to stop has stopped: the engine no longer works on it."""
+
+    turn: TurnId
+
+
+# --- sessions ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFinished(Event):
+    """The tool of a session was seen to end, before its next turn arrived."""
+
+    session: SessionId
+
+
+@dataclass(frozen=True, slots=True)
+class ToolExpected(Event):
+    """The tool interface exposed progress or a deadline: the session will be back at `return_at`."""
+
+    session: SessionId
+    return_at: float
+
+    def __post_init__(self) -> None:
+        Event.__post_init__(self)
+        if not isfinite(self.return_at):
+            raise EventError(f"session {self.session}: return_at must be finite, not {self.return_at!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEnded(Event):
+    """The client released the session."""
+
+    session: SessionId
+
+
+# --- replicas ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaJoined(Event):
+    """A replica is ready to serve: new, or back after `ReplicaLost` (then with an empty cache)."""
+
+    replica: ReplicaId
+    capacity_tokens: int
+
+    def __post_init__(self) -> None:
+        Event.__post_init__(self)
+        if self.capacity_tokens < 0:
+            raise EventError(f"replica {self.replica}: negative capacity_tokens {self.capacity_tokens}")
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityChanged(Event):
+    """The engine reports another KV capacity than before."""
+
+    replica: ReplicaId
+    capacity_tokens: int
+
+    def __post_init__(self) -> None:
+        Event.__post_init__(self)
+        if self.capacity_tokens < 0:
+            raise EventError(f"replica {self.replica}: negative capacity_tokens {self.capacity_tokens}")
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaDraining(Event):
+    """No new admissions; running turns finish."""
+
+    replica: ReplicaId
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaLost(Event):
+    """Dead or unreachable: its cache is void. Its running turns end by events of their own."""
+
+    replica: ReplicaId
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaRemoved(Event):
+    """Taken out of the configuration. As `ReplicaLost`, and forgotten once its last turn has ended."""
+
+    replica: ReplicaId
+
+
+@dataclass(frozen=True, slots=True)
+class CacheFlushed(Event):
+    """The prefix cache of a replica was emptied: all evidence on it is void."""
+
+    replica: ReplicaId
+
+
+# --- time, plans, shutdown --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class WakeUp(Event):
+    """The moment that `Scheduler.next_wakeup()` asked for has come."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReady(Event):
+    """The answer to `ComputePlan`: (session, replica) pairs in the order in which to apply them.
+
+    `solver` and `status` say where it came from; a driver that had to fall back says so there.
+    """
+
+    plan: PlanId
+    assignments: tuple[tuple[SessionId, ReplicaId], ...]
+    solver: str = ""
+    status: str = ""
+    elapsed_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFailed(Event):
+    """The planner gave no answer, not even a fallback."""
+
+    plan: PlanId
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShutdownStarted(Event):
+    """The driver is shutting down: held turns are refused, new ones too, running ones finish."""

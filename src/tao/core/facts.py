@@ -1,0 +1,111 @@
+"""What a policy is told: facts that the core derived from events, so that no policy needs to know the phases.
+
+A fact is told at the moment it holds, before the policy is asked to place or decide anything because of it.
+"""
+
+from dataclasses import dataclass
+
+from tao.core.events import ToolCall, TurnKind
+from tao.core.ids import ReplicaId, SessionId, TurnId
+
+
+@dataclass(frozen=True, slots=True)
+class TurnHeld:
+    """A turn arrived and waits; its session is in the waiting pool."""
+
+    at: float
+    session: SessionId
+    turn: TurnId
+
+
+@dataclass(frozen=True, slots=True)
+class TurnDispatched:
+    """A turn was sent to a replica."""
+
+    at: float
+    session: SessionId
+    turn: TurnId
+    replica: ReplicaId
+    prompt_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class TurnSettled:
+    """A dispatched turn ended. `cached_tokens` is None where the engine did not tell or the turn failed."""
+
+    at: float
+    session: SessionId
+    turn: TurnId
+    replica: ReplicaId
+    kind: TurnKind
+    prompt_tokens: int
+    output_tokens: int
+    cached_tokens: int | None
+    finished: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ToolStarted:
+    """The last turn in flight of a session ended: its tools run (none: a human is asked)."""
+
+    at: float
+    session: SessionId
+    tenant: str
+    tools: tuple[ToolCall, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolEnded:
+    """The session is back, or its tool was seen to end. Told once for each `ToolStarted`, unless the session closed."""
+
+    at: float
+    session: SessionId
+    tenant: str
+    tools: tuple[ToolCall, ...]
+    duration_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SessionClosed:
+    """The session is forgotten."""
+
+    at: float
+    session: SessionId
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInterrupted:
+    """The session lost its admission and is in the waiting pool."""
+
+    at: float
+    session: SessionId
+    replica: ReplicaId
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaChanged:
+    """A replica joined, left, drains, or has another capacity."""
+
+    at: float
+    replica: ReplicaId
+
+
+@dataclass(frozen=True, slots=True)
+class CacheVoided:
+    """Nothing is known of the cache of this replica any more."""
+
+    at: float
+    replica: ReplicaId
+
+
+Fact = (
+    TurnHeld
+    | TurnDispatched
+    | TurnSettled
+    | ToolStarted
+    | ToolEnded
+    | SessionClosed
+    | SessionInterrupted
+    | ReplicaChanged
+    | CacheVoided
+)

@@ -1,0 +1,67 @@
+"""The phase of a session: a sum type, each with the data that is true in that phase and in no other.
+
+Phases are immutable; a transition replaces one by another (`transitions.py` says which may follow which). A turn in
+flight is a `Turn` record of the turn table; a phase names the turns that belong to it.
+"""
+
+from dataclasses import dataclass
+
+from tao.core.commands import Closing
+from tao.core.events import ToolCall
+from tao.core.ids import ReplicaId, TurnId
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """No such session: what the table calls the time before the first turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Turns have arrived and are held; the session is in the waiting pool."""
+
+    turns: tuple[TurnId, ...]
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """Turns are on the engine; at least one of them was not asked to stop. `replica` holds the admission."""
+
+    turns: tuple[TurnId, ...]
+    replica: ReplicaId
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """All turns on the engine were asked to stop and have not stopped yet."""
+
+    turns: tuple[TurnId, ...]
+    replica: ReplicaId
+
+
+@dataclass(frozen=True, slots=True)
+class Acting:
+    """A tool runs, or a human thinks: `tools` is empty when the last turn asked for none.
+
+    `home`: the replica that holds the admission; None when the session was interrupted, and then it is in the waiting
+    pool. `finished_at`: the tool was seen to end. `expected_at`: the tool interface promised a return, told at `told_at`.
+    """
+
+    tools: tuple[ToolCall, ...]
+    since: float
+    home: ReplicaId | None
+    finished_at: float | None = None
+    expected_at: float | None = None
+    told_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """Over; the record is dropped at the end of the event that led here."""
+
+    cause: Closing
+
+
+Phase = Absent | Waiting | Running | Stopping | Acting | Closed
+InFlight = Running | Stopping

@@ -1,0 +1,37 @@
+"""The frozen snapshot that a joint decision is computed from. Sessions and replicas by id, everything else integers.
+
+It knows nothing of the solver: `tao.policies.problem` turns it into a `tao.planning.Problem`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tao.core.ids import ReplicaId, SessionId
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One session of the waiting pool with its value triple (method, eq. 2) and its cost.
+
+    `epoch` is the signature: a session whose epoch has moved on since is another candidate now.
+    `credit_tokens` lists only replicas with credit; `eligible` None means every replica of the request.
+    """
+
+    session: SessionId
+    epoch: int
+    weight_tokens: int
+    footprint_tokens: int
+    ready: int
+    credit_tokens: Mapping[ReplicaId, int]
+    waited_seconds: float
+    home: ReplicaId | None = None
+    eligible: tuple[ReplicaId, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """A joint decision to compute. `free_tokens`: capacity offered per replica, in a fixed order."""
+
+    solver: str
+    free_tokens: Mapping[ReplicaId, int]
+    candidates: tuple[Candidate, ...]

@@ -1,0 +1,125 @@
+"""What the core asks of others, stated by the core: `Policy`; and what it shows them: `View`.
+
+A policy never changes anything: it answers, the core acts, books and logs. It is deterministic, keeps its own state only
+from the facts it is told, and reads time from the arguments.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tao.core.commands import Reason
+from tao.core.events import PlanReady
+from tao.core.facts import Fact
+from tao.core.ids import ReplicaId, SessionId, TurnId
+from tao.core.plans import PlanRequest
+from tao.core.session import Replica, Session, Turn
+
+Assignment = tuple[SessionId, ReplicaId]
+
+
+class View(Protocol):
+    """The live state, to be read only. All orders are deterministic."""
+
+    @property
+    def replicas(self) -> Mapping[ReplicaId, Replica]:
+        """All replicas in the order in which they joined."""
+
+    @property
+    def sessions(self) -> Mapping[SessionId, Session]:
+        """All open sessions in the order in which they were opened."""
+
+    @property
+    def pool(self) -> Mapping[SessionId, None]:
+        """The waiting pool: sessions without admission, in the order in which they entered it."""
+
+    @property
+    def planning(self) -> bool:
+        """A plan is outstanding."""
+
+    @property
+    def held_turns(self) -> int:
+        """How many turns are held."""
+
+    @property
+    def waiting_sessions(self) -> int:
+        """How many sessions of the pool hold turns back: the pool without those whose tools run."""
+
+    @property
+    def turns(self) -> Mapping[TurnId, Turn]:
+        """All turns that have not ended, held or dispatched."""
+
+    def up_replicas(self) -> Sequence[Replica]:
+        """Replicas that take admissions, in the order in which they joined."""
+
+    def free_tokens(self, replica: ReplicaId) -> int:
+        """Capacity minus reservations; negative when overcommitted."""
+
+    def session_count_on(self, replica: ReplicaId) -> int:
+        """How many sessions hold an admission on the replica."""
+
+    def acting_on(self, replica: ReplicaId) -> Iterator[Session]:
+        """Sessions admitted on the replica whose tools run: those that may be interrupted."""
+
+    def waited_seconds(self, session: Session, at: float) -> float:
+        """How long the session's first held turn has waited; 0 where none is held."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Send the turn to this replica now."""
+
+    replica: ReplicaId
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Keep the turn; the session stays in the waiting pool until a decision places it."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do at a planning point, in this order: interrupt, place by rule, then plan the rest jointly."""
+
+    interrupts: Sequence[SessionId] = ()
+    placements: Sequence[Assignment] = ()
+    request: PlanRequest | None = None
+
+
+class Policy(Protocol):
+    """How sessions are valued, placed, kept and interrupted.
+
+    `name` is the kebab-case name by which users choose it.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def weight_tokens(self, session: Session) -> int:
+        """What the session's admission costs: footprint minus shared, plus reserve."""
+
+    def place(self, view: View, session: Session, turn: Turn, at: float) -> Place | Hold:
+        """Asked for each arriving turn while a replica is up. Only UP replicas may be named."""
+
+    def keeps_admission(self, view: View, session: Session, at: float) -> bool:
+        """Asked when the last turn in flight has ended: does the session keep its admission while its tool runs?"""
+
+    def next_planning_at(self, view: View, at: float) -> float | None:
+        """When `decide` should be called next; None: not before something happens."""
+
+    def decide(self, view: View, at: float) -> Decision:
+        """Asked at a planning point. A request is only taken when no plan is outstanding."""
+
+    def select(
+        self, view: View, plan: PlanReady, changed: Iterable[SessionId], at: float
+    ) -> Sequence[Assignment]:
+        """Which assignments of a finished plan still hold, in order. `changed`: sessions whose epoch moved on."""
+
+    def observe(self, view: View, fact: Fact) -> None:
+        """Learn something. Called before the core asks anything because of it."""
+
+    def explain(self, view: View, session: Session, at: float) -> Mapping[str, object]:
+        """The values behind the session's place in the pool, as JSON-ready data."""

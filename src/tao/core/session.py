@@ -1,0 +1,113 @@
+"""The mutable records of the core: a session, a turn, a replica. Plain data; who may change what is in `state.py`.
+
+A session keeps one *main line*, the chain of prompts that extend one another. `line` counts how often it was started
+afresh, so that a turn of an earlier line that ends late changes nothing of the present one.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from tao.core.commands import Reason
+from tao.core.events import ToolCall, TurnKind
+from tao.core.ids import ReplicaId, SessionId, TurnId
+from tao.core.phases import Acting, Phase, Running, Stopping
+
+
+@dataclass(frozen=True, slots=True)
+class CacheEvidence:
+    """`tokens` of the session's main line were in the replica's prefix cache at the time `at`."""
+
+    tokens: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a session was put last, and why: what `/explain` tells."""
+
+    at: float
+    replica: ReplicaId
+    reason: Reason
+
+
+@dataclass(slots=True)
+class Session:
+    """One agent's conversation.
+
+    `footprint_tokens`: the context of the main line, prompt and output. `epoch` grows whenever something changes that a
+    plan was computed from. `side_of`: set on the one-turn session that carries a side turn.
+    """
+
+    id: SessionId
+    tenant: str
+    parent: SessionId | None
+    side_of: SessionId | None
+    phase: Phase
+    opened_at: float
+    epoch: int = 0
+    line: int = 0
+    footprint_tokens: int = 0
+    measured_tokens: int = 0  # the largest context that the engine reported for this line
+    growing_tokens: int = 0  # output of the main-line turn in flight, so far
+    evidence: dict[ReplicaId, CacheEvidence] = field(default_factory=dict)
+    placement: Placement | None = None
+    tools: tuple[ToolCall, ...] = ()  # asked for by the turns since the session last acted
+    turns_finished: int = 0
+    interrupts: int = 0
+    ended: bool = False  # released by the client while a turn was in flight
+
+    @property
+    def home(self) -> ReplicaId | None:
+        """The replica that holds the session's admission."""
+        match self.phase:
+            case Running(replica=replica) | Stopping(replica=replica) | Acting(home=replica):
+                return replica
+        return None
+
+    @property
+    def live_tokens(self) -> int:
+        """Context of the main line including the output of the turn in flight."""
+        return self.footprint_tokens + self.growing_tokens
+
+
+@dataclass(slots=True)
+class Turn:
+    """One model request that has not ended. `replica` is None while it is held."""
+
+    id: TurnId
+    session: SessionId
+    kind: TurnKind
+    prompt_tokens: int
+    line: int
+    arrived_at: float
+    replica: ReplicaId | None = None
+    attempt: int = 0
+    output_tokens: int = 0
+    first_token_at: float | None = None
+    stopping: bool = False
+    leads: bool = False  # the main-line turn that the session's admission covers
+
+    @property
+    def live_tokens(self) -> int:
+        """Prompt and output so far."""
+        return self.prompt_tokens + self.output_tokens
+
+
+class ReplicaState(StrEnum):
+    """Only an UP replica takes admissions."""
+
+    UP = "up"
+    DRAINING = "draining"
+    DOWN = "down"
+
+
+@dataclass(slots=True)
+class Replica:
+    """One serving-engine instance. `cache_rate`: learned share of prompt tokens that were cached, 0 to 1."""
+
+    id: ReplicaId
+    capacity_tokens: int
+    state: ReplicaState = ReplicaState.UP
+    turns_in_flight: int = 0
+    removed: bool = False
+    cache_rate: float = 1.0

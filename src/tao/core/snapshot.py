@@ -1,0 +1,112 @@
+"""The state as JSON-ready data: what `/state` shows and `/explain` tells. Reads only."""
+
+from tao.core.context import Context
+from tao.core.ids import SessionId
+from tao.core.phases import Acting, Phase, Running, Stopping, Waiting
+from tao.core.session import Replica, Session
+
+
+def snapshot(ctx: Context) -> dict[str, object]:
+    """Replicas, sessions and counters at this moment. Side turns are shown under their session."""
+    state = ctx.state
+    return {
+        "at": ctx.now,
+        "policy": ctx.policy.name,
+        "shutting_down": ctx.shutting_down,
+        "planning": state.planning,
+        "plans": ctx.plans_made,
+        "held_turns": state.held_turns,
+        "waiting_sessions": state.waiting_sessions,
+        "pool_sessions": len(state.pool),
+        "replicas": [_replica(ctx, replica) for replica in state.replicas.values()],
+        "sessions": [_session(ctx, s) for s in state.sessions.values() if s.side_of is None],
+        "side_turns": [
+            {"session": s.side_of, **_phase(s.phase)}
+            for s in state.sessions.values()
+            if s.side_of is not None
+        ],
+        "ignored": dict(sorted(ctx.ignored.items())),
+    }
+
+
+def explain(ctx: Context, session_id: SessionId) -> dict[str, object] | None:
+    """One session with the values that decide its place; None where it is not known."""
+    session = ctx.state.sessions.get(session_id)
+    if session is None:
+        return None
+    told = _session(ctx, session)
+    told["why"] = _why(ctx, session)
+    told["values"] = dict(ctx.policy.explain(ctx.state, session, ctx.now))
+    return told
+
+
+def _replica(ctx: Context, replica: Replica) -> dict[str, object]:
+    return {
+        "id": replica.id,
+        "state": replica.state.value,
+        "capacity_tokens": replica.capacity_tokens,
+        "reserved_tokens": ctx.state.ledger.reserved_tokens(replica.id),
+        "free_tokens": ctx.state.free_tokens(replica.id),
+        "sessions": ctx.state.session_count_on(replica.id),
+        "turns_in_flight": replica.turns_in_flight,
+        "cache_rate": round(replica.cache_rate, 4),
+    }
+
+
+def _session(ctx: Context, session: Session) -> dict[str, object]:
+    placed = session.placement
+    return {
+        "id": session.id,
+        "tenant": session.tenant,
+        "parent": session.parent,
+        **_phase(session.phase),
+        "home": session.home,
+        "footprint_tokens": session.live_tokens,
+        "turns_finished": session.turns_finished,
+        "interrupts": session.interrupts,
+        "waited_seconds": ctx.state.waited_seconds(session, ctx.now),
+        "evidence": {
+            replica: {"tokens": seen.tokens, "age_seconds": ctx.now - seen.at}
+            for replica, seen in session.evidence.items()
+        },
+        "last_placement": placed
+        and {"at": placed.at, "replica": placed.replica, "reason": placed.reason.value},
+    }
+
+
+def _phase(phase: Phase) -> dict[str, object]:
+    told: dict[str, object] = {"phase": type(phase).__name__.lower()}
+    match phase:
+        case Waiting(turns=turns) | Running(turns=turns) | Stopping(turns=turns):
+            told["turns"] = list(turns)
+        case Acting():
+            told["tools"] = [tool.name for tool in phase.tools]
+            told["acting_since"] = phase.since
+            told["tool_finished"] = phase.finished_at is not None
+    return told
+
+
+def _why(ctx: Context, session: Session) -> str:
+    match session.phase:
+        case Running(replica=replica):
+            placed = session.placement
+            return f"runs on {replica}" + (f" (placed there: {placed.reason.value})" if placed else "")
+        case Stopping(replica=replica):
+            return f"was asked to stop on {replica}; the engine has not confirmed yet"
+        case Acting(home=None):
+            return "its tool runs and it holds no admission: it is a candidate of the next plan"
+        case Acting(home=home):
+            return f"its tool runs; it keeps its admission on {home}"
+    return _why_waiting(ctx, session)
+
+
+def _why_waiting(ctx: Context, session: Session) -> str:
+    state = ctx.state
+    if not state.up_replicas():
+        return "waits because no replica is up"
+    weight_tokens = ctx.policy.weight_tokens(session)
+    most = max(state.free_tokens(replica.id) for replica in state.up_replicas())
+    bound = f"placed by force after {ctx.settings.hold_seconds_max:g} s"
+    if weight_tokens > most:
+        return f"waits: needs {weight_tokens} tokens, the roomiest replica has {max(most, 0)} free; {bound}"
+    return f"waits for the next plan: needs {weight_tokens} tokens, {most} are free; {bound}"

@@ -1,0 +1,163 @@
+"""The live state: sessions, turns, replicas, the ledger, and the indexes over them. Also the `View` that policies read.
+
+Only `enter` changes a phase, and it keeps every index in step: the waiting pool, the held turns in order of their
+deadline, the idle sessions in order of theirs. Bounds that are the same for all need no heap: first in, first due.
+`check` states what must always hold.
+"""
+
+from collections.abc import Iterator
+
+from tao.core.ids import ReplicaId, SessionId, TurnId
+from tao.core.ledger import Ledger
+from tao.core.phases import Acting, Closed, Phase, Running, Stopping, Waiting
+from tao.core.session import Replica, ReplicaState, Session, Turn
+from tao.core.settings import SchedulerSettings
+
+
+class State:
+    """All of the core's data. Implements `tao.core.ports.View`."""
+
+    def __init__(self, settings: SchedulerSettings) -> None:
+        self.settings = settings
+        self.replicas: dict[ReplicaId, Replica] = {}
+        self.sessions: dict[SessionId, Session] = {}
+        self.turns: dict[TurnId, Turn] = {}
+        self.ledger = Ledger()
+        self.pool: dict[SessionId, None] = {}
+        self.holding: dict[SessionId, float] = {}  # Waiting sessions, since when, oldest first
+        self.idle: dict[SessionId, float] = {}  # Acting sessions, last heard of, oldest first
+        self.held_turns = 0
+        self.planning = False
+        self.none_up_since: float | None = None
+
+    # --- the view ---------------------------------------------------------------------------------------------------
+
+    @property
+    def waiting_sessions(self) -> int:
+        return len(self.holding)
+
+    def up_replicas(self) -> list[Replica]:
+        return [replica for replica in self.replicas.values() if replica.state is ReplicaState.UP]
+
+    def free_tokens(self, replica: ReplicaId) -> int:
+        return self.replicas[replica].capacity_tokens - self.ledger.reserved_tokens(replica)
+
+    def session_count_on(self, replica: ReplicaId) -> int:
+        return self.ledger.session_count_on(replica)
+
+    def acting_on(self, replica: ReplicaId) -> Iterator[Session]:
+        for session in list(self.ledger.sessions_on(replica)):
+            record = self.sessions[session]
+            if isinstance(record.phase, Acting):
+                yield record
+
+    def waited_seconds(self, session: Session, at: float) -> float:
+        since = self.holding.get(session.id)
+        return 0.0 if since is None else at - since
+
+    # --- changes ----------------------------------------------------------------------------------------------------
+
+    def enter(self, session: Session, phase: Phase, at: float) -> None:
+        """Replace the session's phase and keep the indexes in step."""
+        old, session.phase = session.phase, phase
+        session.epoch += 1
+        if isinstance(old, Waiting):
+            self.held_turns -= len(old.turns)
+            if not isinstance(phase, Waiting):
+                del self.holding[session.id]
+        elif isinstance(old, Acting) and not isinstance(phase, Acting):
+            del self.idle[session.id]
+        if isinstance(phase, Waiting):
+            self.held_turns += len(phase.turns)
+            self.holding.setdefault(session.id, at)
+        elif isinstance(phase, Acting):
+            self.idle.setdefault(session.id, at)
+        if isinstance(phase, Waiting) or (isinstance(phase, Acting) and phase.home is None):
+            self.pool.setdefault(session.id)
+        else:
+            self.pool.pop(session.id, None)
+
+    def heard_of(self, session: Session, at: float) -> None:
+        """Start the idle bound of an acting session afresh."""
+        if session.id in self.idle:
+            del self.idle[session.id]
+            self.idle[session.id] = at
+
+    def note_replicas(self, at: float) -> None:
+        """Remember since when no replica has been up; to be called whenever one changes its state."""
+        if self.up_replicas():
+            self.none_up_since = None
+        elif self.none_up_since is None:
+            self.none_up_since = at
+
+    def forget_removed(self) -> None:
+        """Drop the records of removed replicas that no turn and no session needs any more."""
+        gone = [
+            replica.id
+            for replica in self.replicas.values()
+            if replica.removed and not replica.turns_in_flight and not self.session_count_on(replica.id)
+        ]
+        for replica_id in gone:
+            del self.replicas[replica_id]
+
+    def most_room(self, but: ReplicaId | None = None) -> Replica | None:
+        """The UP replica with most free tokens, other than `but`; ties go to the first that joined."""
+        up = [replica for replica in self.up_replicas() if replica.id != but]
+        return max(up, key=lambda replica: self.free_tokens(replica.id), default=None)
+
+    # --- what must always hold --------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Assert the mutual consistency of every collection."""
+        self.ledger.check()
+        in_phases: dict[TurnId, SessionId] = {}
+        for session in self.sessions.values():
+            self._check_session(session)
+            if isinstance(session.phase, Waiting | Running | Stopping):
+                assert session.phase.turns, session
+                in_phases |= dict.fromkeys(session.phase.turns, session.id)
+        assert in_phases == {turn.id: turn.session for turn in self.turns.values()}
+        assert self.held_turns == sum(turn.replica is None for turn in self.turns.values())
+        assert set(self.holding) == {s.id for s in self.sessions.values() if isinstance(s.phase, Waiting)}
+        assert list(self.holding.values()) == sorted(self.holding.values())
+        assert set(self.idle) == {s.id for s in self.sessions.values() if isinstance(s.phase, Acting)}
+        assert list(self.idle.values()) == sorted(self.idle.values())
+        assert len(self.sessions) <= self.settings.sessions_max
+        assert self.held_turns <= self.settings.held_turns_max
+        self._check_replicas()
+
+    def _check_session(self, session: Session) -> None:
+        phase, admission = session.phase, self.ledger.admission(session.id)
+        assert not isinstance(phase, Closed), session
+        assert (session.id in self.pool) == (session.home is None), session
+        assert (admission.replica if admission else None) == session.home, session
+        for evidence in session.evidence.values():
+            assert 0 <= evidence.tokens <= session.footprint_tokens, session
+        match phase:
+            case Waiting(turns=turns):
+                assert all(self.turns[turn].replica is None for turn in turns), session
+            case Running(turns=turns):
+                assert all(self.turns[turn].replica is not None for turn in turns), session
+                assert not all(self.turns[turn].stopping for turn in turns), session
+            case Stopping(turns=turns):
+                assert all(self.turns[turn].stopping for turn in turns), session
+            case Acting(home=home):
+                assert home is None or self.replicas[home].state is ReplicaState.UP, session
+
+    def _check_replicas(self) -> None:
+        in_flight: dict[ReplicaId, int] = {}
+        leading: dict[SessionId, int] = {}
+        for turn in self.turns.values():
+            if turn.replica is not None:
+                in_flight[turn.replica] = in_flight.get(turn.replica, 0) + 1
+                extra = self.ledger.extra(turn.id)
+                assert (extra is None) == turn.leads, turn
+                assert extra is None or extra.replica == turn.replica, turn
+                leading[turn.session] = leading.get(turn.session, 0) + turn.leads
+        assert all(count <= 1 for count in leading.values()), leading
+        extras = sum(turn.replica is not None and not turn.leads for turn in self.turns.values())
+        assert len(self.ledger.entries()) == extras + sum(s.home is not None for s in self.sessions.values())
+        for replica in self.replicas.values():
+            assert replica.turns_in_flight == in_flight.pop(replica.id, 0), replica
+        assert not in_flight, in_flight
+        assert (self.none_up_since is None) == bool(self.up_replicas())
