@@ -1,0 +1,61 @@
+"""Cheap upper bounds, one coordinate at a time: what no assignment can pass.
+
+Lagrangian: give each token of knapsack b a price p[b] >= 0 and let every item choose freely. For any prices
+`sum_b p[b] C[b] + sum_i max(0, max_b v[i,b] - p[b] w[i])` is an upper bound, so only the quality of the bound depends
+on the prices, never its truth. Prices are fixed-point integers and the sum is exact. Must not know any solver.
+"""
+
+import numpy as np
+
+from tao.planning.instance import Instance, Ints
+from tao.planning.problem import Triple
+
+PRICE_BITS = 20
+_EXACT_MAX = 2**62
+
+
+def cheap_bound(instance: Instance) -> Triple:
+    """An upper bound of each coordinate on its own, over all assignments; O(n m log n)."""
+    return Triple(*(coordinate_bound(instance, values) for values in instance.values))
+
+
+def coordinate_bound(instance: Instance, values: Ints) -> int:
+    """Upper bound of the summed `values`, shape (n, m), over all assignments."""
+    n, m = instance.shape
+    if n == 0 or m == 0:
+        return 0
+    best = values.max(axis=1)
+    everything = int(best.sum())
+    by_slots = sum(int(np.sort(values[:, b])[::-1][: instance.slots[b]].sum()) for b in range(m))
+    own = [_break_price(values[:, b], instance.weights, int(instance.capacities[b])) for b in range(m)]
+    common = _break_price(best, instance.weights, int(instance.capacities.sum()))
+    priced = (priced_bound(instance, values, prices) for prices in (own, [common] * m))
+    return min(everything, by_slots, *priced)
+
+
+def priced_bound(instance: Instance, values: Ints, prices: list[int]) -> int:
+    """The bound at `prices`: for each knapsack, value per token times 2**PRICE_BITS."""
+    weights: np.ndarray = instance.weights
+    price: np.ndarray = np.array(prices, dtype=np.int64)
+    scaled: np.ndarray = values
+    largest = max(int(values.max()) << PRICE_BITS, int(weights.max()) * max(prices), 1)
+    if largest * len(weights) >= _EXACT_MAX:
+        weights, price, scaled = weights.astype(object), price.astype(object), values.astype(object)
+    scaled = scaled * (1 << PRICE_BITS) - weights[:, None] * price[None, :]
+    gain = np.where(instance.eligible, scaled, 0).max(axis=1)
+    total = int(np.maximum(gain, 0).sum())
+    total += sum(p * int(c) for p, c in zip(prices, instance.capacities, strict=True))
+    return total >> PRICE_BITS
+
+
+def _break_price(values: Ints, weights: Ints, capacity: int) -> int:
+    """Value per token of the item at which `capacity` runs out when items go in by density: Dantzig's price."""
+    worth = np.flatnonzero(values > 0)
+    density = values[worth] / np.maximum(weights[worth], 1)
+    order = np.argsort(-density, kind="stable")
+    filled = np.cumsum(weights[worth][order])
+    at = int(np.searchsorted(filled, capacity, side="right"))
+    if at == len(order):
+        return 0
+    item = worth[order[at]]
+    return (int(values[item]) << PRICE_BITS) // max(int(weights[item]), 1)
