@@ -68,11 +68,11 @@ def shutdown_started(ctx: Context, event: ShutdownStarted) -> None:  # noqa: ARG
 
 
 def _decide(ctx: Context) -> None:
-    decision = ctx.policy.decide(ctx.state, ctx.now)
-    for session_id in decision.interrupts:
+    for session_id in ctx.policy.interrupts(ctx.state, ctx.now):
         session = ctx.state.sessions[session_id]
         overcommitted = session.home is not None and ctx.state.free_tokens(session.home) < 0
         interrupt(ctx, session, Interruption.OVERCOMMITTED if overcommitted else Interruption.RULE)
+    decision = ctx.policy.decide(ctx.state, ctx.now)
     _place_by_rule(ctx, decision.placements)
     if decision.request is not None and ctx.outstanding is None and decision.request.candidates:
         ctx.plans_made += 1

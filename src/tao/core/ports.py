@@ -82,9 +82,8 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do at a planning point, in this order: interrupt, place by rule, then plan the rest jointly."""
+    """What to do at a planning point: place by rule at once, then plan the rest jointly."""
 
-    interrupts: Sequence[SessionId] = ()
     placements: Sequence[Assignment] = ()
     request: PlanRequest | None = None
 
@@ -110,8 +109,11 @@ class Policy(Protocol):
     def next_planning_at(self, view: View, at: float) -> float | None:
         """When `decide` should be called next; None: not before something happens."""
 
+    def interrupts(self, view: View, at: float) -> Sequence[SessionId]:
+        """Asked first at a planning point: whose admission shall end? Only sessions of `View.acting_on`."""
+
     def decide(self, view: View, at: float) -> Decision:
-        """Asked at a planning point. A request is only taken when no plan is outstanding."""
+        """Asked next, when the interrupts are done. A request is only taken when no plan is outstanding."""
 
     def select(
         self, view: View, plan: PlanReady, changed: Iterable[SessionId], at: float

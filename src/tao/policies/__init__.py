@@ -1,0 +1,10 @@
+"""How sessions are valued, placed, kept and interrupted: TAO and what it is compared with. No I/O.
+
+`catalogue` names every policy; `joint` is the frame of TAO's own, made of the parts in `credit`, `returns`, `readiness`,
+`interruption`, `pacing` and `stale`; `perturn` holds policies that route each turn by itself.
+"""
+
+from tao.policies.catalogue import POLICIES, UnknownPolicyError, make_policy
+from tao.policies.problem import assignments_of, problem_of
+
+__all__ = ["POLICIES", "UnknownPolicyError", "assignments_of", "make_policy", "problem_of"]

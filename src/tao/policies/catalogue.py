@@ -1,0 +1,93 @@
+"""All policies by name. A name is what users choose by `--policy`; each call makes a fresh policy.
+
+An ablation is another choice of parts, not a switch inside one.
+"""
+
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+
+from tao.core.ports import Policy
+from tao.policies.credit import Credit, HalfLifeCredit, NoCredit
+from tao.policies.interruption import InterruptOrder, LeastValueFirst, SmallestFirst
+from tao.policies.joint import JointPolicy, Parts
+from tao.policies.pacing import EveryPeriod, OnChange
+from tao.policies.perturn import RoundRobin, StickyLeastLoaded
+from tao.policies.readiness import NoReadiness, Readiness, ToolReadiness
+from tao.policies.returns import EmpiricalBernstein
+from tao.policies.stale import DropChanged, DropPlan
+
+
+class UnknownPolicyError(ValueError):
+    """No policy has this name; the message lists those that exist."""
+
+
+def tao_paper() -> Policy:
+    """The method to the letter: one decision a second, a changed session voids the plan."""
+    credit, readiness = HalfLifeCredit(), ToolReadiness(EmpiricalBernstein())
+    order = LeastValueFirst(credit, readiness)
+    return JointPolicy("tao-paper", Parts(credit, readiness, order, EveryPeriod(), DropPlan(), "dp"))
+
+
+def tao() -> Policy:
+    """The method, planning at once when the answer may have changed, and keeping what still holds of a late plan."""
+    return _tao("tao", HalfLifeCredit(), ToolReadiness(EmpiricalBernstein()))
+
+
+def tao_no_credit() -> Policy:
+    """`tao` without the first coordinate."""
+    return _tao("tao-no-credit", NoCredit(), ToolReadiness(EmpiricalBernstein()))
+
+
+def tao_no_readiness() -> Policy:
+    """`tao` without the second coordinate."""
+    return _tao("tao-no-readiness", HalfLifeCredit(), NoReadiness())
+
+
+def tao_footprint_only() -> Policy:
+    """`tao` with the third coordinate alone."""
+    return _tao("tao-footprint-only", NoCredit(), NoReadiness())
+
+
+def tao_smallest_interrupted_first() -> Policy:
+    """`tao` with ThunderAgent's interrupt order."""
+    return _tao(
+        "tao-smallest-interrupted-first",
+        HalfLifeCredit(),
+        ToolReadiness(EmpiricalBernstein()),
+        order=SmallestFirst(),
+    )
+
+
+def tao_bfd() -> Policy:
+    """`tao` with best-fit-decreasing in place of the joint decision."""
+    return _tao("tao-bfd", HalfLifeCredit(), ToolReadiness(EmpiricalBernstein()), solver="bfd")
+
+
+def _tao(
+    name: str, credit: Credit, readiness: Readiness, order: InterruptOrder | None = None, solver: str = "dp"
+) -> Policy:
+    order = order or LeastValueFirst(credit, readiness)
+    return JointPolicy(name, Parts(credit, readiness, order, OnChange(), DropChanged(), solver))
+
+
+POLICIES: Mapping[str, Callable[[], Policy]] = {
+    "tao": tao,
+    "tao-paper": tao_paper,
+    "round-robin": RoundRobin,
+    "sticky-least-loaded": StickyLeastLoaded,
+    "tao-no-credit": tao_no_credit,
+    "tao-no-readiness": tao_no_readiness,
+    "tao-footprint-only": tao_footprint_only,
+    "tao-smallest-interrupted-first": tao_smallest_interrupted_first,
+    "tao-bfd": tao_bfd,
+}
+
+
+def make_policy(name: str) -> Policy:
+    """A fresh policy by name; `UnknownPolicyError` where there is none."""
+    maker = POLICIES.get(name)
+    if maker is None:
+        near = get_close_matches(name, POLICIES, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise UnknownPolicyError(f"no policy is named {name!r}{hint} Known: {', '.join(POLICIES)}")
+    return maker()

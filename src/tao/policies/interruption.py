@@ -1,0 +1,57 @@
+"""Who is interrupted when the reservations on a replica exceed its capacity (method, section 1).
+
+Only sessions whose tools run are candidates; turns on the engine grow past the capacity if they must.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from tao.core.ids import SessionId
+from tao.core.ports import View
+from tao.core.session import Session
+from tao.policies.credit import Credit
+from tao.policies.readiness import Readiness
+
+
+class InterruptOrder(Protocol):
+    """Sorts the candidates: the smallest key is interrupted first."""
+
+    def key(self, session: Session, at: float) -> tuple[int, ...]:
+        """Sort key; equal keys are ordered by session id."""
+
+
+class LeastValueFirst:
+    """The paper's order: the same triple that admits a session protects it."""
+
+    def __init__(self, credit: Credit, readiness: Readiness) -> None:
+        self._credit = credit
+        self._readiness = readiness
+
+    def key(self, session: Session, at: float) -> tuple[int, ...]:
+        assert session.home is not None, session
+        credit_tokens = self._credit.tokens(session, at).get(session.home, 0)
+        return credit_tokens, self._readiness.ready(session, at), session.footprint_tokens
+
+
+class SmallestFirst:
+    """ThunderAgent's order: the smallest context is the cheapest to compute again."""
+
+    def key(self, session: Session, at: float) -> tuple[int, ...]:  # noqa: ARG002
+        return (session.footprint_tokens,)
+
+
+def overcommitted_interrupts(
+    view: View, weight_tokens: Callable[[Session], int], order: InterruptOrder, at: float
+) -> list[SessionId]:
+    """The fewest candidates, in order, that bring each replica's reservations back to its capacity."""
+    chosen: list[SessionId] = []
+    for replica in view.up_replicas():
+        excess_tokens = -view.free_tokens(replica.id)
+        if excess_tokens <= 0:
+            continue
+        for session in sorted(view.acting_on(replica.id), key=lambda s: (order.key(s, at), s.id)):
+            if excess_tokens <= 0:
+                break
+            chosen.append(session.id)
+            excess_tokens -= weight_tokens(session)
+    return chosen

@@ -1,0 +1,130 @@
+"""The joint policy: evaluate the whole waiting pool, decide for all of it at once (method, sections 2-5).
+
+`JointPolicy` is a frame around exchangeable parts: how credit is valued, who counts as ready, who is interrupted, when
+to plan, and what a late plan is still good for. `tao-paper`, `tao` and the ablations are choices of parts (`catalogue`).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tao.core.commands import Reason
+from tao.core.events import PlanReady
+from tao.core.facts import Fact
+from tao.core.ids import ReplicaId, SessionId
+from tao.core.phases import Acting
+from tao.core.plans import Candidate, PlanRequest
+from tao.core.ports import Assignment, Decision, Hold, Place, View
+from tao.core.session import ReplicaState, Session, Turn
+from tao.policies.credit import Credit
+from tao.policies.interruption import InterruptOrder, overcommitted_interrupts
+from tao.policies.pacing import Pacing
+from tao.policies.readiness import Readiness
+from tao.policies.stale import StalePlan
+
+RESERVE_TOKENS = 512
+"""What an admission costs beyond the context (method, section 5)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The exchangeable parts of a joint policy. `solver`: the planner's name for its solver."""
+
+    credit: Credit
+    readiness: Readiness
+    interrupt_order: InterruptOrder
+    pacing: Pacing
+    stale_plan: StalePlan
+    solver: str
+
+
+class JointPolicy:
+    """Admits, interrupts and restarts whole sessions by one decision over the waiting pool."""
+
+    def __init__(self, name: str, parts: Parts) -> None:
+        self._name = name
+        self._parts = parts
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def weight_tokens(self, session: Session) -> int:
+        """Context so far plus the reserve; tokens shared with other sessions are not known yet, so none are taken off."""
+        return session.live_tokens + RESERVE_TOKENS
+
+    def place(self, view: View, session: Session, turn: Turn, at: float) -> Place | Hold:  # noqa: ARG002
+        if session.home is not None and view.replicas[session.home].state is ReplicaState.UP:
+            return Place(session.home, Reason.HOME)
+        others = len(view.pool) - (session.id in view.pool)
+        if others:
+            return Hold("others wait too: one decision places all")
+        weight_tokens = self.weight_tokens(session)
+        credit = self._parts.credit.tokens(session, at)
+        room = [r for r in view.up_replicas() if view.free_tokens(r.id) >= weight_tokens]
+        if not room:
+            return Hold("no replica has room")
+        best = max(room, key=lambda r: (credit.get(r.id, 0), view.free_tokens(r.id)))
+        return Place(best.id, Reason.ROOM)
+
+    def keeps_admission(self, view: View, session: Session, at: float) -> bool:  # noqa: ARG002
+        return True
+
+    def next_planning_at(self, view: View, at: float) -> float | None:
+        return self._parts.pacing.next_at(view, at)
+
+    def interrupts(self, view: View, at: float) -> Sequence[SessionId]:
+        return overcommitted_interrupts(view, self.weight_tokens, self._parts.interrupt_order, at)
+
+    def decide(self, view: View, at: float) -> Decision:
+        self._parts.pacing.planned(at)
+        free_tokens = {r.id: max(0, view.free_tokens(r.id)) for r in view.up_replicas()}
+        most_tokens = max(free_tokens.values(), default=0)
+        candidates = tuple(
+            self._candidate(view, session, free_tokens, at)
+            for session in map(view.sessions.__getitem__, view.pool)
+            if self.weight_tokens(session) <= most_tokens
+        )
+        if not candidates:
+            return Decision()
+        return Decision(request=PlanRequest(self._parts.solver, free_tokens, candidates))
+
+    def select(
+        self,
+        view: View,
+        plan: PlanReady,
+        changed: Iterable[SessionId],
+        at: float,  # noqa: ARG002
+    ) -> Sequence[Assignment]:
+        return self._parts.stale_plan.select(view, plan.assignments, changed, self.weight_tokens)
+
+    def observe(self, view: View, fact: Fact) -> None:  # noqa: ARG002
+        self._parts.readiness.observe(fact)
+        self._parts.pacing.observe(fact)
+
+    def explain(self, view: View, session: Session, at: float) -> Mapping[str, object]:
+        told: dict[str, object] = {
+            "weight_tokens": self.weight_tokens(session),
+            "footprint_tokens": session.footprint_tokens,
+            "ready": self._parts.readiness.ready(session, at),
+            "credit_tokens": self._parts.credit.tokens(session, at),
+            "free_tokens": {replica.id: view.free_tokens(replica.id) for replica in view.up_replicas()},
+        }
+        if isinstance(session.phase, Acting):
+            told["return"] = dict(self._parts.readiness.explain(session, at))
+        return told
+
+    def _candidate(
+        self, view: View, session: Session, free_tokens: Mapping[ReplicaId, int], at: float
+    ) -> Candidate:
+        credit = self._parts.credit.tokens(session, at)
+        placed = session.placement
+        return Candidate(
+            session=session.id,
+            epoch=session.epoch,
+            weight_tokens=self.weight_tokens(session),
+            footprint_tokens=session.footprint_tokens,
+            ready=self._parts.readiness.ready(session, at),
+            credit_tokens={replica: tokens for replica, tokens in credit.items() if replica in free_tokens},
+            waited_seconds=view.waited_seconds(session, at),
+            home=placed.replica if placed is not None and placed.replica in free_tokens else None,
+        )
