@@ -79,6 +79,7 @@ def book_extra(ctx: Context, turn: Turn) -> None:
 def place(ctx: Context, session: Session, replica: ReplicaId, reason: Reason) -> None:
     """Give a session of the waiting pool a replica: its held turns go out; a tool that still runs has a home again."""
     before = session.phase
+    replica = ctx.state.pinned_or(session, replica)
     admit(ctx, session, replica, reason)
     match before:
         case Waiting(turns=turns):

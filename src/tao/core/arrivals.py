@@ -33,7 +33,8 @@ def turn_arrived(ctx: Context, event: TurnArrived) -> None:
     match _choose(ctx, session, turn):
         case Place(replica=replica, reason=reason):
             ctx.state.turns[turn.id] = turn
-            _join_running(ctx, session, turn, replica, reason)
+            pinned = ctx.state.pinned_or(session, replica)
+            _join_running(ctx, session, turn, pinned, reason if pinned == replica else Reason.PINNED)
         case Hold():
             _hold(ctx, session, turn, before)
     check_row(before, TurnArrived, session.phase)
@@ -66,6 +67,7 @@ def _update_main_line(ctx: Context, session: Session, event: TurnArrived) -> Non
     else:
         session.footprint_tokens = max(session.footprint_tokens, event.prompt_tokens)
     session.epoch += 1
+    session.pinned = event.pinned
     session.ended = False  # a released session that comes back goes on
     if isinstance(session.phase, Acting) and session.phase.finished_at is None:
         phase = session.phase

@@ -23,10 +23,21 @@ class Reason(StrEnum):
     SIDE = "side"  # a side turn beside its admitted session
     FORCED = "forced"  # the bound on waiting was reached
     OVERSIZE = "oversize"  # larger than every replica: the engine shall say so
+    PINNED = "pinned"  # the request refers to something that only this replica holds
     RETRY = "retry"  # a first replica failed before it answered
 
 
-UNGATED = frozenset({Reason.HOME, Reason.ROUTED, Reason.SIDE, Reason.FORCED, Reason.OVERSIZE, Reason.RETRY})
+UNGATED = frozenset(
+    {
+        Reason.HOME,
+        Reason.ROUTED,
+        Reason.SIDE,
+        Reason.FORCED,
+        Reason.OVERSIZE,
+        Reason.PINNED,
+        Reason.RETRY,
+    }
+)
 """Reasons under which an admission may exceed the free capacity of its replica. Membership only, never iterated."""
 
 

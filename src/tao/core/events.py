@@ -66,7 +66,10 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class TurnArrived(Event):
-    """A model request. `prompt_tokens` is an estimate; `Usage` corrects it when the turn ends."""
+    """A model request. `prompt_tokens` is an estimate; `Usage` corrects it when the turn ends.
+
+    `pinned`: the replica that holds what the request refers to (a stored response); elsewhere it would fail.
+    """
 
     turn: TurnId
     session: SessionId
@@ -74,6 +77,7 @@ class TurnArrived(Event):
     kind: TurnKind = TurnKind.MAIN
     tenant: str = ""
     parent: SessionId | None = None
+    pinned: ReplicaId | None = None
 
     def __post_init__(self) -> None:
         Event.__post_init__(self)

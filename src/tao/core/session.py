@@ -54,6 +54,7 @@ class Session:
     tools: tuple[ToolCall, ...] = ()  # asked for by the turns since the session last acted
     turns_finished: int = 0
     interrupts: int = 0
+    pinned: ReplicaId | None = None  # the only replica that can serve its next turn
     ended: bool = False  # released by the client while a turn was in flight
 
     @property

@@ -64,6 +64,7 @@ def _session(ctx: Context, session: Session) -> dict[str, object]:
         "footprint_tokens": session.live_tokens,
         "turns_finished": session.turns_finished,
         "interrupts": session.interrupts,
+        "pinned": session.pinned,
         "waited_seconds": ctx.state.waited_seconds(session, ctx.now),
         "evidence": {
             replica: {"tokens": seen.tokens, "age_seconds": ctx.now - seen.at}

@@ -100,6 +100,11 @@ class State:
         for replica_id in gone:
             del self.replicas[replica_id]
 
+    def pinned_or(self, session: Session, replica: ReplicaId) -> ReplicaId:
+        """The replica that the session is pinned to where that is up, else the one given."""
+        pinned = self.replicas.get(session.pinned) if session.pinned is not None else None
+        return pinned.id if pinned is not None and pinned.state is ReplicaState.UP else replica
+
     def most_room(self, but: ReplicaId | None = None) -> Replica | None:
         """The UP replica with most free tokens, other than `but`; ties go to the first that joined."""
         up = [replica for replica in self.up_replicas() if replica.id != but]

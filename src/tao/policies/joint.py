@@ -127,4 +127,5 @@ class JointPolicy:
             credit_tokens={replica: tokens for replica, tokens in credit.items() if replica in free_tokens},
             waited_seconds=view.waited_seconds(session, at),
             home=placed.replica if placed is not None and placed.replica in free_tokens else None,
+            eligible=(session.pinned,) if session.pinned in free_tokens and session.pinned else None,
         )
