@@ -1,0 +1,71 @@
+"""What a replay is asked to do: the endpoint, the load, and how a trace becomes requests.
+
+Values and their checks only. It must not know asyncio or HTTP.
+"""
+
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+
+class EndpointError(Exception):
+    """The endpoint cannot be replayed against at all; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayConfig:
+    """A closed loop of `concurrency` workers against `target`. Wrong values raise ValueError.
+
+    Times of the trace are divided by `speed`, measured times multiplied by it: all results are model seconds.
+    Names that end in `wall_seconds` are real time on this machine, because they guard the transport.
+
+    - `model`: name sent in each request; None = the first that `/v1/models` lists.
+    - `human_wait_seconds_max`: cap on each wait for a human, model seconds.
+    - `system_tokens`: length of a system prompt shared by the sessions of one source, where the trace records
+    none.
+    - `chars_per_token`: fixed ratio for the lengths of texts; None = learned from what the endpoint reports.
+    - `turn_wall_seconds_max`: deadline of one attempt, from connecting to the last byte.
+    - `retries_max`: attempts after the first on 429, 5xx, a refused or broken connection, a broken stream.
+    - `session_header`: header with the session's id (None = none); a child adds `x-parent-session-id`.
+    - `final_header`: header sent as `true` with the last turn of a session (None = none).
+    - `run_id`: put before session ids and into texts, so that a repeated run is new to the gateway and its
+    caches.
+    - `seed`: of the texts; equal seeds give equal prompts as long as the answers are equal.
+    """
+
+    target: str
+    concurrency: int = 8
+    speed: float = 1.0
+    model: str | None = None
+    human_wait_seconds_max: float = 30.0
+    system_tokens: int = 0
+    chars_per_token: float | None = None
+    turn_wall_seconds_max: float = 900.0
+    retries_max: int = 5
+    api_key: str | None = None
+    session_header: str | None = "X-Session-ID"
+    final_header: str | None = None
+    run_id: str = ""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        url = urlsplit(self.target)
+        if url.scheme not in ("http", "https") or not url.hostname:
+            raise ValueError(f"target must be a URL such as http://127.0.0.1:8000, not {self.target!r}")
+        _require("concurrency", self.concurrency, 1, 10_000)
+        _require("speed", self.speed, 1e-3, 1e4)
+        _require("human_wait_seconds_max", self.human_wait_seconds_max, 0, 1e9)
+        _require("system_tokens", self.system_tokens, 0, 10_000_000)
+        if self.chars_per_token is not None:
+            _require("chars_per_token", self.chars_per_token, 0.1, 100)
+        _require("turn_wall_seconds_max", self.turn_wall_seconds_max, 0.01, 1e6)
+        _require("retries_max", self.retries_max, 0, 100)
+
+    @property
+    def base_url(self) -> str:
+        """The target without a trailing slash and without `/v1`."""
+        return self.target.rstrip("/").removesuffix("/v1").rstrip("/")
+
+
+def _require(name: str, value: float, least: float, most: float) -> None:
+    if not least <= value <= most:
+        raise ValueError(f"{name} must be between {least:g} and {most:g}, not {value!r}")
