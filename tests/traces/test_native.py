@@ -78,7 +78,7 @@ def test_a_prompt_that_shrinks_by_more_than_noise_is_a_new_prefix(
     [
         ("{not json", "not a session: JSON is malformed"),
         ("[]", "Expected `object`, got `array`"),
-        ({"turns": []}, "missing required field `session_id`"),
+        ({"turns": [{"prompt_tokens": 1, "output_tokens": 1}]}, "missing required field `session_id`"),
         ({"session_id": "", "turns": [{"prompt_tokens": 1, "output_tokens": 1}]}, "$.session_id"),
         ({"session_id": "b", "turns": []}, "$.turns"),
         (
