@@ -8,6 +8,7 @@ MAKEFLAGS += --no-builtin-rules
 PYTHON ?= python3
 PYTEST_WORKERS ?= 2
 BIN := .venv/bin
+export NO_MKDOCS_2_WARNING := 1
 LOCKS := scripts/locks
 CODE := src tests scripts benchmarks
 COVERED := core=98 planning=98 policies=98
@@ -41,11 +42,12 @@ check: setup ## Lint, types, import contracts, documentation, house rules
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python scripts/generate_docs.py --check
 	$(BIN)/mkdocs build --quiet --strict --site-dir build/site
 	$(BIN)/pytest -q tests/frame -m "not slow"
 
 test: setup clients ## Run the tests with the coverage gates (not the real engine)
-	$(BIN)/pytest -n $(PYTEST_WORKERS) --dist worksteal -m "not engine" \
+	$(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadgroup -m "not engine" \
 		--cov --cov-report= --cov-report=json:build/coverage.json
 	$(BIN)/python scripts/check_coverage.py build/coverage.json $(COVERED)
 
@@ -59,6 +61,7 @@ bench: setup ## Run the benchmarks; results go to benchmarks/results/
 	$(BIN)/python -m benchmarks
 
 docs: setup ## Build the documentation into site/
+	$(BIN)/python scripts/generate_docs.py
 	$(BIN)/mkdocs build --strict
 
 docs-serve: setup ## Serve the documentation on 127.0.0.1:8000 while writing
