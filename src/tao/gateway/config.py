@@ -1,0 +1,175 @@
+"""The configuration of `tao serve`: one immutable value, from a TOML file and command-line options.
+
+Unknown keys are errors, with the nearest known key as a hint; nothing is silently ignored. All spans are wall-clock
+seconds unless the field says model seconds.
+"""
+
+import tomllib
+from dataclasses import fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from tao.core import SchedulerSettings
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used; the message names the key and what to do."""
+
+
+class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Sizes. A larger request body is refused with 413."""
+
+    body_bytes_max: int = 64 * 1024 * 1024
+    identities_max: int = 65_536
+
+
+class Timeouts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Transport bounds towards the engines. Silence is measured between two pieces of an answer.
+
+    `first_byte_seconds` covers the engine's own queue and prefill. `drain_seconds`: how long a shutdown waits for
+    running turns.
+    """
+
+    connect_seconds: float = 5.0
+    first_byte_seconds: float = 1800.0
+    silence_seconds: float = 600.0
+    drain_seconds: float = 60.0
+
+
+class KeepAlive(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A held streaming request gets a sign of life after `grace_seconds`, then every `period_seconds`."""
+
+    grace_seconds: float = 10.0
+    period_seconds: float = 10.0
+
+
+class Health(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Each replica is looked at every `period_seconds`; after `failures_max` failures in a row it is down."""
+
+    period_seconds: float = 1.0
+    timeout_seconds: float = 2.0
+    failures_max: int = 2
+
+
+class IdentityConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`strict`: contradicting session ids in one request are refused (400) instead of taking the first."""
+
+    strict: bool = False
+    idle_seconds: float = 3600.0
+
+
+class SchedulerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Bounds of the core, in model seconds (see `tao.core.SchedulerSettings`)."""
+
+    hold_seconds_max: float = 300.0
+    no_replica_seconds_max: float = 30.0
+    idle_seconds_max: float = 600.0
+    plan_seconds_max: float = 10.0
+    sessions_max: int = 20_000
+    held_turns_max: int = 4_096
+
+    def settings(self) -> SchedulerSettings:
+        """The same as the core's own type."""
+        return SchedulerSettings(**{f.name: getattr(self, f.name) for f in fields(SchedulerSettings)})
+
+
+class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything `tao serve` can be told. `capacity_tokens`: used where an engine does not tell its KV capacity.
+
+    `plan_deadline_seconds`: a plan that takes longer is replaced by the fallback. `record_log`: a file for every event
+    and its commands. `log_format`: `console` or `json`.
+    """
+
+    replicas: tuple[str, ...] = ()
+    host: str = "127.0.0.1"
+    port: int = 8300
+    policy: str = "tao"
+    speed: float = 1.0
+    capacity_tokens: int | None = None
+    plan_deadline_seconds: float = 1.0
+    record_log: str | None = None
+    log_format: str = "console"
+    log_level: str = "info"
+    limits: Limits = Limits()
+    timeouts: Timeouts = Timeouts()
+    keep_alive: KeepAlive = KeepAlive()
+    health: Health = Health()
+    identity: IdentityConfig = IdentityConfig()
+    scheduler: SchedulerConfig = SchedulerConfig()
+
+
+def load_config(path: Path | None, **overrides: Any) -> GatewayConfig:
+    """The configuration of a file, with options that are not None or empty laid over it. Raises `ConfigError`."""
+    document: dict[str, Any] = {}
+    if path is not None:
+        try:
+            document = tomllib.loads(path.read_text("utf-8"))
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path}: not valid TOML: {error}") from None
+    _check_keys(document, GatewayConfig, str(path or "configuration"))
+    document |= {key: value for key, value in overrides.items() if value not in (None, ())}
+    try:
+        config = msgspec.convert(document, GatewayConfig)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{path or 'configuration'}: {error}") from None
+    _check_values(config)
+    return config
+
+
+def _check_keys(document: dict[str, Any], of: type[msgspec.Struct], where: str) -> None:
+    known = {field.name: field.type for field in msgspec.structs.fields(of)}
+    for key, value in document.items():
+        if key not in known:
+            near = get_close_matches(key, known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; known keys: {', '.join(sorted(known))}"
+            raise ConfigError(f"{where}: unknown key {key!r}{hint}")
+        kind = known[key]
+        if isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+            _check_keys(value, kind, f"{where}: [{key}]")
+
+
+def _check_values(config: GatewayConfig) -> None:
+    for url in config.replicas:
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ConfigError(
+                f"replica {url!r} is not an http(s) URL; write it like http://127.0.0.1:8000, without /v1"
+            )
+    if len(set(config.replicas)) != len(config.replicas):
+        raise ConfigError("a replica is named twice")
+    if not config.replicas:
+        raise ConfigError("no replica is named; give at least one --replica URL")
+    if not 0 <= config.port <= 65_535:
+        raise ConfigError(f"port {config.port} is not between 0 and 65535")
+    if not config.speed > 0:
+        raise ConfigError(f"speed must be greater than 0, not {config.speed}")
+    if config.capacity_tokens is not None and config.capacity_tokens < 1:
+        raise ConfigError(f"capacity_tokens must be at least 1, not {config.capacity_tokens}")
+    if config.log_format not in {"console", "json"}:
+        raise ConfigError(f"log_format must be 'console' or 'json', not {config.log_format!r}")
+    if config.log_level not in {"debug", "info", "warning", "error"}:
+        raise ConfigError(f"log_level must be debug, info, warning or error, not {config.log_level!r}")
+    _check_positive(config)
+    try:
+        config.scheduler.settings()
+    except ValueError as error:
+        raise ConfigError(f"[scheduler] {error}") from None
+
+
+def _check_positive(config: GatewayConfig) -> None:
+    for section in ("limits", "timeouts", "keep_alive", "health"):
+        values = getattr(config, section)
+        for field in msgspec.structs.fields(values):
+            if not getattr(values, field.name) > 0:
+                raise ConfigError(f"[{section}] {field.name} must be greater than 0")
+    for name in ("plan_deadline_seconds",):
+        if not getattr(config, name) > 0:
+            raise ConfigError(f"{name} must be greater than 0")
+    if not config.identity.idle_seconds > 0:
+        raise ConfigError("[identity] idle_seconds must be greater than 0")

@@ -1,0 +1,195 @@
+"""The live driver: feeds events to the core and executes its commands, on one event loop.
+
+The HTTP side gets a `Ticket` for each turn and waits on it; what happens to the turn comes back through the methods of
+the ticket. Nothing is decided here. Observers see each event with its commands: the log, the metrics, the journal.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import structlog
+
+from tao.core import Scheduler
+from tao.core.commands import Command, ComputePlan, DispatchTurn, RefuseTurn
+from tao.core.events import (
+    ClientLeft,
+    Event,
+    FirstToken,
+    PlanFailed,
+    ToolCall,
+    TurnArrived,
+    TurnFailed,
+    TurnFinished,
+    TurnProgress,
+    TurnStopped,
+    Usage,
+    WakeUp,
+)
+from tao.core.ids import TurnId
+from tao.gateway.clock import ModelClock
+from tao.gateway.planner import Planner
+
+Observer = Callable[[Event, Sequence[Command]], None]
+Outcome = DispatchTurn | RefuseTurn
+
+
+class Ticket:
+    """One turn in the hands of the HTTP side. After a dispatch exactly one ending is reported; `abandon` is the net."""
+
+    def __init__(self, driver: "Driver", turn: TurnId) -> None:
+        self._driver = driver
+        self._turn = turn
+        self._decided: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._dispatched = False
+        self._over = False
+
+    @property
+    def decided(self) -> bool:
+        """Whether the decision is there already."""
+        return self._decided.done()
+
+    async def decision(self) -> Outcome:
+        """Where the turn goes, or that it is refused. Cancelling the wait leaves the turn held."""
+        return await asyncio.shield(self._decided)
+
+    def take(self, outcome: Outcome) -> None:
+        """Called by the driver."""
+        if self._decided.done():
+            self._decided = asyncio.get_running_loop().create_future()
+        self._decided.set_result(outcome)
+        self._dispatched = isinstance(outcome, DispatchTurn)
+        self._over = not self._dispatched
+
+    def first_token(self) -> None:
+        """The first output was seen."""
+        self._driver.feed(FirstToken(self._driver.clock.now(), self._turn))
+
+    def progress(self, output_tokens: int) -> None:
+        """So much output was seen so far."""
+        self._driver.feed(TurnProgress(self._driver.clock.now(), self._turn, output_tokens))
+
+    def finished(self, usage: Usage | None, tools: tuple[ToolCall, ...]) -> None:
+        """The answer is complete."""
+        self._over = True
+        self._driver.feed(TurnFinished(self._driver.clock.now(), self._turn, usage, tools))
+
+    def failed(self, cause: str, *, retryable: bool) -> None:
+        """The engine refused or broke off. After a retryable failure `decision` tells what comes next."""
+        if retryable:
+            self._decided = asyncio.get_running_loop().create_future()
+        else:
+            self._over = True
+        self._driver.feed(TurnFailed(self._driver.clock.now(), self._turn, cause, retryable))
+
+    def abandon(self) -> None:
+        """The client left, or the handler broke off: free everything. Does nothing when the turn is over."""
+        if self._over:
+            return
+        self._over = True
+        self._driver.feed(ClientLeft(self._driver.clock.now(), self._turn))
+        if self._dispatched:
+            self._driver.feed(TurnStopped(self._driver.clock.now(), self._turn))
+
+    def close(self) -> None:
+        """The HTTP side needs the ticket no more."""
+        self.abandon()
+        self._driver.forget(self._turn)
+
+
+class Driver:
+    """Owns the core's timer and the outstanding plan."""
+
+    def __init__(
+        self, scheduler: Scheduler, clock: ModelClock, planner: Planner, observers: Sequence[Observer] = ()
+    ) -> None:
+        self.scheduler = scheduler
+        self.clock = clock
+        self.planner = planner
+        self.failure: str | None = None
+        self._observers = tuple(observers)
+        self._tickets: dict[TurnId, Ticket] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at: float | None = None
+        self._plans: set[asyncio.Task[None]] = set()
+        self._log = structlog.get_logger("tao.driver")
+
+    def arrive(self, event: TurnArrived) -> Ticket:
+        """Take a turn in. Its decision may be there at once."""
+        ticket = self._tickets[event.turn] = Ticket(self, event.turn)
+        self.feed(event)
+        return ticket
+
+    def feed(self, event: Event) -> None:
+        """Let the core handle an event, and execute what it says.
+
+        A defect of the core is remembered in `failure`, so that the readiness page tells, and raised.
+        """
+        try:
+            commands = self.scheduler.handle(event)
+        except Exception as error:
+            self.failure = f"{type(error).__name__}: {error}"
+            self._log.exception("the core failed", event_kind=type(event).__name__)
+            raise
+        for observe in self._observers:
+            observe(event, commands)
+        for command in commands:
+            self._execute(command)
+        self._arm()
+
+    def forget(self, turn: TurnId) -> None:
+        """Drop a ticket."""
+        self._tickets.pop(turn, None)
+
+    @property
+    def running_turns(self) -> int:
+        """Turns that the HTTP side has not ended yet."""
+        return len(self._tickets)
+
+    async def close(self) -> None:
+        """Stop the timer and the outstanding plan."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._plans:
+            task.cancel()
+        await asyncio.gather(*self._plans, return_exceptions=True)
+
+    def _execute(self, command: Command) -> None:
+        match command:
+            case DispatchTurn() | RefuseTurn():
+                ticket = self._tickets.get(command.turn)
+                if ticket is not None:
+                    ticket.take(command)
+            case ComputePlan():
+                task = asyncio.get_running_loop().create_task(self._plan(command))
+                self._plans.add(task)
+                task.add_done_callback(self._plans.discard)
+            case _:
+                # StopTurn needs nothing: a turn is only asked to stop by its own handler, which stops it itself.
+                pass
+
+    async def _plan(self, command: ComputePlan) -> None:
+        try:
+            _, ready = await self.planner.answer(command)
+        except Exception as error:  # a defect of the planner must not end planning for good
+            self._log.exception("no plan, and no fallback either")
+            self.feed(PlanFailed(self.clock.now(), command.plan, repr(error)))
+            return
+        self.feed(replace(ready, at=self.clock.now()))
+
+    def _arm(self) -> None:
+        due = self.scheduler.next_wakeup()
+        if due == self._timer_at and self._timer is not None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._timer_at = due
+        if due is not None:
+            delay_seconds = max(0.0, self.clock.wall_seconds(due - self.clock.now()))
+            self._timer = asyncio.get_running_loop().call_later(delay_seconds, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        self._timer_at = None
+        self.feed(WakeUp(self.clock.now()))
