@@ -1,0 +1,37 @@
+"""The prompts of one session as chains of content runs: the recorded lengths, each extending the one before.
+
+The same rules as those of the live load client, without text: a shared system prompt, a task, then answer and tool
+result by turns; a new prefix (compaction) starts again after the system prompt; a prompt recorded shorter than what was
+already said still extends it by a little.
+"""
+
+from tao.enginemodel import Chain, Request, Segment
+
+SHARED_SHARE_MAX = 0.9
+"""Most of a first prompt that can be a shared system prompt."""
+
+
+class Conversation:
+    """Call `extend` for each turn's prompt and `answered` with what the turn generated."""
+
+    def __init__(self, name: str, system: Segment | None) -> None:
+        self._name = name
+        self._system = system
+        self._chain: Chain | None = None
+        self._parts = 0
+
+    def extend(self, prompt_tokens: int, *, new_prefix: bool) -> Chain:
+        """The prompt of the next turn, about `prompt_tokens` long."""
+        self._parts += 1
+        key = (self._name, self._parts)
+        if new_prefix or self._chain is None:
+            shared = (self._system,) if self._system is not None else ()
+            own = max(1, prompt_tokens - sum(tokens for _, tokens in shared))
+            self._chain = Chain.of((*shared, (key, own)))
+        else:
+            self._chain = self._chain.extended(key, max(1, prompt_tokens - self._chain.tokens))
+        return self._chain
+
+    def answered(self, request: Request) -> None:
+        """Take the generated output into the conversation."""
+        self._chain = request.conversation()
