@@ -3,18 +3,27 @@
 from typing import TypeVar
 
 from tao.core import Scheduler, SchedulerSettings
-from tao.core.commands import Command
+from tao.core.commands import Command, ComputePlan
 from tao.core.events import (
+    CacheFlushed,
+    CapacityChanged,
     ClientLeft,
     Event,
     FirstToken,
+    PlanReady,
+    ReplicaDraining,
     ReplicaJoined,
+    ReplicaLost,
+    ReplicaRemoved,
     SessionEnded,
     ToolCall,
+    ToolExpected,
+    ToolFinished,
     TurnArrived,
     TurnFailed,
     TurnFinished,
     TurnKind,
+    TurnProgress,
     TurnStopped,
     Usage,
     WakeUp,
@@ -22,6 +31,8 @@ from tao.core.events import (
 from tao.core.ids import ReplicaId, SessionId, TurnId
 from tao.core.ports import Policy
 from tao.core.session import Session
+from tao.planning import solve
+from tao.policies import assignments_of, problem_of
 
 C = TypeVar("C", bound=Command)
 
@@ -46,13 +57,33 @@ class World:
         self.at += seconds
         return self
 
+    # --- turns ------------------------------------------------------------------------------------------------------
+
     def arrive(
-        self, session: str, turn: str, prompt_tokens: int = 1000, kind: TurnKind = TurnKind.MAIN
+        self,
+        session: str,
+        turn: str,
+        prompt_tokens: int = 1000,
+        kind: TurnKind = TurnKind.MAIN,
+        *,
+        pinned: str | None = None,
     ) -> list[Command]:
-        return self.send(TurnArrived(self.at, TurnId(turn), SessionId(session), prompt_tokens, kind))
+        return self.send(
+            TurnArrived(
+                self.at,
+                TurnId(turn),
+                SessionId(session),
+                prompt_tokens,
+                kind,
+                pinned=ReplicaId(pinned) if pinned is not None else None,
+            )
+        )
 
     def first_token(self, turn: str) -> list[Command]:
         return self.send(FirstToken(self.at, TurnId(turn)))
+
+    def progress(self, turn: str, output_tokens: int) -> list[Command]:
+        return self.send(TurnProgress(self.at, TurnId(turn), output_tokens))
 
     def finish(
         self,
@@ -66,6 +97,10 @@ class World:
         calls = tuple(ToolCall(name) for name in tools)
         return self.send(TurnFinished(self.at, TurnId(turn), usage, calls))
 
+    def finish_untold(self, turn: str) -> list[Command]:
+        """The turn finishes and nobody reports its usage."""
+        return self.send(TurnFinished(self.at, TurnId(turn)))
+
     def fail(self, turn: str, cause: str = "500", *, retryable: bool = False) -> list[Command]:
         return self.send(TurnFailed(self.at, TurnId(turn), cause, retryable))
 
@@ -75,17 +110,72 @@ class World:
     def stopped(self, turn: str) -> list[Command]:
         return self.send(TurnStopped(self.at, TurnId(turn)))
 
+    # --- sessions ---------------------------------------------------------------------------------------------------
+
+    def tool_finished(self, session: str) -> list[Command]:
+        return self.send(ToolFinished(self.at, SessionId(session)))
+
+    def tool_expected(self, session: str, in_seconds: float) -> list[Command]:
+        return self.send(ToolExpected(self.at, SessionId(session), self.at + in_seconds))
+
     def end(self, session: str) -> list[Command]:
         return self.send(SessionEnded(self.at, SessionId(session)))
 
+    # --- replicas ---------------------------------------------------------------------------------------------------
+
+    def join(self, replica: str, capacity_tokens: int) -> list[Command]:
+        return self.send(ReplicaJoined(self.at, ReplicaId(replica), capacity_tokens))
+
+    def resize(self, replica: str, capacity_tokens: int) -> list[Command]:
+        return self.send(CapacityChanged(self.at, ReplicaId(replica), capacity_tokens))
+
+    def drain(self, replica: str) -> list[Command]:
+        return self.send(ReplicaDraining(self.at, ReplicaId(replica)))
+
+    def lose(self, replica: str) -> list[Command]:
+        return self.send(ReplicaLost(self.at, ReplicaId(replica)))
+
+    def remove(self, replica: str) -> list[Command]:
+        return self.send(ReplicaRemoved(self.at, ReplicaId(replica)))
+
+    def flush(self, replica: str) -> list[Command]:
+        return self.send(CacheFlushed(self.at, ReplicaId(replica)))
+
+    # --- time and plans ---------------------------------------------------------------------------------------------
+
     def wake(self) -> list[Command]:
         return self.send(WakeUp(self.at))
+
+    def solve(self, compute: ComputePlan) -> list[Command]:
+        """Answer a `ComputePlan` with the real planner."""
+        answer = solve(problem_of(compute.request), compute.request.solver)
+        assignments = assignments_of(compute.request, answer.assignment)
+        return self.send(PlanReady(self.at, compute.plan, assignments, answer.solver, answer.status))
+
+    def answer(self, compute: ComputePlan, *assignments: tuple[str, str]) -> list[Command]:
+        """Answer a `ComputePlan` with these (session, replica) pairs."""
+        pairs = tuple((SessionId(session), ReplicaId(replica)) for session, replica in assignments)
+        return self.send(PlanReady(self.at, compute.plan, pairs))
+
+    # --- what is so -------------------------------------------------------------------------------------------------
+
+    def knows(self, session: str) -> bool:
+        return SessionId(session) in self.scheduler.view.sessions
 
     def session(self, session: str) -> Session:
         return self.scheduler.view.sessions[SessionId(session)]
 
     def free(self, replica: str) -> int:
         return self.scheduler.view.free_tokens(ReplicaId(replica))
+
+    def reserved(self, replica: str) -> int:
+        return self.scheduler.view.replicas[ReplicaId(replica)].capacity_tokens - self.free(replica)
+
+    @property
+    def ignored(self) -> dict[str, int]:
+        counts = self.scheduler.snapshot()["ignored"]
+        assert isinstance(counts, dict)
+        return counts
 
 
 def of_kind(commands: list[Command], kind: type[C]) -> list[C]:

@@ -96,6 +96,19 @@ def place(ctx: Context, session: Session, replica: ReplicaId, reason: Reason) ->
     check_row(before, Placed, session.phase)
 
 
+def is_oversize(ctx: Context, session: Session) -> bool:
+    """Whether no replica that is up could hold the session even if it were empty: no decision will find room for it."""
+    up = ctx.state.up_replicas()
+    return bool(up) and ctx.policy.weight_tokens(session) > max(replica.capacity_tokens for replica in up)
+
+
+def place_if_oversize(ctx: Context, session: Session) -> None:
+    """A held session that has become too large for every replica goes to the engine, which says so itself."""
+    roomiest = ctx.state.most_room()
+    if roomiest is not None and isinstance(session.phase, Waiting) and is_oversize(ctx, session):
+        place(ctx, session, roomiest.id, Reason.OVERSIZE)
+
+
 def interrupt(ctx: Context, session: Session, reason: Interruption) -> None:
     """Release the admission of a session whose tool runs; it joins the waiting pool."""
     before = session.phase

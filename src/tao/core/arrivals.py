@@ -4,7 +4,15 @@ The order of the questions is the order of the code: is it known already; does i
 anywhere to go; is it too large for everyone; and only then, what does the policy say.
 """
 
-from tao.core.admission import admit, check_row, dispatch, expire, rebook
+from tao.core.admission import (
+    admit,
+    check_row,
+    dispatch,
+    expire,
+    is_oversize,
+    place_if_oversize,
+    rebook,
+)
 from tao.core.commands import Closing, Reason, Refusal, RefuseTurn
 from tao.core.context import Context
 from tao.core.events import TurnArrived, TurnKind
@@ -37,6 +45,7 @@ def turn_arrived(ctx: Context, event: TurnArrived) -> None:
             _join_running(ctx, session, turn, pinned, reason if pinned == replica else Reason.PINNED)
         case Hold():
             _hold(ctx, session, turn, before)
+            place_if_oversize(ctx, session)  # it may have grown while its earlier turns are held
     check_row(before, TurnArrived, session.phase)
 
 
@@ -86,9 +95,7 @@ def _choose(ctx: Context, session: Session, turn: Turn) -> Place | Hold:
     roomiest = state.most_room()
     if roomiest is None:
         return Hold("no replica is up")
-    if home is None and ctx.policy.weight_tokens(session) > max(
-        replica.capacity_tokens for replica in state.up_replicas()
-    ):
+    if home is None and is_oversize(ctx, session):
         return Place(roomiest.id, Reason.OVERSIZE)
     beside = state.sessions.get(session.side_of) if session.side_of is not None else None
     if beside is not None and beside.home is not None and _fits_beside(ctx, session, beside.home):

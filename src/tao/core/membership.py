@@ -4,7 +4,7 @@ What dies is the belief in a cache and the admissions of sessions whose tools ru
 each ends by an event of its own, which its driver owes.
 """
 
-from tao.core.admission import interrupt, rebook
+from tao.core.admission import interrupt, place_if_oversize, rebook
 from tao.core.commands import Interruption
 from tao.core.context import Context
 from tao.core.events import (
@@ -34,7 +34,7 @@ def capacity_changed(ctx: Context, event: CapacityChanged) -> None:
     """The engine restarted with other settings, or its real size became known."""
     replica = ctx.state.replicas[event.replica]
     replica.capacity_tokens = event.capacity_tokens
-    ctx.tell(ReplicaChanged(ctx.now, replica.id))
+    _tell_changed(ctx, replica)
 
 
 def replica_draining(ctx: Context, event: ReplicaDraining) -> None:
@@ -89,4 +89,10 @@ def _interrupt_all(ctx: Context, replica: Replica, reason: Interruption) -> None
 def _set_state(ctx: Context, replica: Replica, state: ReplicaState) -> None:
     replica.state = state
     ctx.state.note_replicas(ctx.now)
+    _tell_changed(ctx, replica)
+
+
+def _tell_changed(ctx: Context, replica: Replica) -> None:
     ctx.tell(ReplicaChanged(ctx.now, replica.id))
+    for session_id in list(ctx.state.holding):
+        place_if_oversize(ctx, ctx.state.sessions[session_id])
