@@ -45,7 +45,7 @@ def create(directory: Path) -> None:
 
 def pip_install(directory: Path, arguments: Sequence[str]) -> None:
     """Run the environment's own pip; raises InstallError when it fails."""
-    command = [str(python_of(directory)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    command = [str(python_of(directory)), "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
     if subprocess.run([*command, *arguments], check=False, stdin=subprocess.DEVNULL).returncode != 0:
         raise InstallError(f"pip could not install: {' '.join(arguments)}")
 

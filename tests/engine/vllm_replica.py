@@ -118,13 +118,13 @@ def wait_healthy(process: subprocess.Popen[bytes], url: str, log_path: Path) -> 
     raise ReplicaStartError(f"vLLM was not healthy after {START_SECONDS_MAX:.0f} s:\n{tail(log_path)}")
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
+def end(process: subprocess.Popen[bytes], terminate_seconds_max: float = TERMINATE_SECONDS_MAX) -> None:
     """End the process group: TERM and a bounded wait, then KILL: vLLM may swallow a TERM while starting."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)
         with suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=TERMINATE_SECONDS_MAX)
+            process.wait(timeout=terminate_seconds_max)
     assert process.returncode is not None, f"vLLM (process {process.pid}) survived SIGKILL"
 
 
