@@ -28,7 +28,7 @@ class State:
         self.idle: dict[SessionId, float] = {}  # Acting sessions, last heard of, oldest first
         self.held_turns = 0
         self.planning = False
-        self.none_up_since: float | None = None
+        self.none_up_since: float | None = 0.0  # none has joined yet
 
     # --- the view ---------------------------------------------------------------------------------------------------
 

@@ -29,7 +29,8 @@ class Pacing(Protocol):
 
 
 def _something_to_plan(view: View) -> bool:
-    return bool(view.pool) or any(view.free_tokens(replica.id) < 0 for replica in view.up_replicas())
+    up = view.up_replicas()
+    return bool(up) and (bool(view.pool) or any(view.free_tokens(replica.id) < 0 for replica in up))
 
 
 class EveryPeriod:

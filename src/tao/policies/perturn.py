@@ -45,9 +45,9 @@ class PerTurnPolicy:
 
     def select(
         self,
-        view: View,
-        plan: PlanReady,
-        changed: Iterable[SessionId],
+        view: View,  # noqa: ARG002
+        plan: PlanReady,  # noqa: ARG002
+        changed: Iterable[SessionId],  # noqa: ARG002
         at: float,  # noqa: ARG002
     ) -> Sequence[Assignment]:
         return ()
