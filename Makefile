@@ -58,7 +58,7 @@ demo: setup ## Two emulated replicas under memory pressure: round-robin beside t
 	$(BIN)/tao demo
 
 bench: setup ## Run the benchmarks; results go to benchmarks/results/
-	$(BIN)/python -m benchmarks
+	$(BIN)/python scripts/bench.py
 
 docs: setup ## Build the documentation into site/
 	$(BIN)/python scripts/generate_docs.py
