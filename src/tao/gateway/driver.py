@@ -109,6 +109,8 @@ class Driver:
         self.failure: str | None = None
         self._observers = tuple(observers)
         self._tickets: dict[TurnId, Ticket] = {}
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: float | None = None
         self._plans: set[asyncio.Task[None]] = set()
@@ -117,6 +119,7 @@ class Driver:
     def arrive(self, event: TurnArrived) -> Ticket:
         """Take a turn in. Its decision may be there at once."""
         ticket = self._tickets[event.turn] = Ticket(self, event.turn)
+        self._idle.clear()
         self.feed(event)
         return ticket
 
@@ -140,11 +143,17 @@ class Driver:
     def forget(self, turn: TurnId) -> None:
         """Drop a ticket."""
         self._tickets.pop(turn, None)
+        if not self._tickets:
+            self._idle.set()
 
-    @property
-    def running_turns(self) -> int:
-        """Turns that the HTTP side has not ended yet."""
-        return len(self._tickets)
+    async def drained(self, seconds_max: float) -> bool:
+        """Wait until the HTTP side has ended all turns; False when the bound was reached first."""
+        try:
+            async with asyncio.timeout(seconds_max):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True
 
     async def close(self) -> None:
         """Stop the timer and the outstanding plan."""

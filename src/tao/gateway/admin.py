@@ -1,0 +1,101 @@
+"""What operators ask the gateway itself: health, readiness, state, metrics, explanations. Answers only; no decisions.
+
+JSON everywhere but on `/metrics`. The pages tell facts and session ids, never prompts or keys.
+"""
+
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+import msgspec
+
+from tao.core.ids import SessionId
+from tao.gateway.driver import Driver
+from tao.gateway.fleet import Fleet
+from tao.gateway.metrics import GatewayMetrics
+
+JSON = b"application/json"
+PROMETHEUS = b"text/plain; version=0.0.4; charset=utf-8"
+SESSIONS_SHOWN_MAX = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A complete answer."""
+
+    status: int
+    content_type: bytes
+    body: bytes
+
+
+class Admin:
+    """The pages outside `/v1`."""
+
+    def __init__(self, driver: Driver, fleet: Fleet, metrics: GatewayMetrics) -> None:
+        self._driver = driver
+        self._fleet = fleet
+        self._metrics = metrics
+
+    def page(self, path: str) -> Page | None:
+        """The page at a path; None where there is none."""
+        if path.startswith("/explain/"):
+            return self._explain(unquote(path.removeprefix("/explain/")))
+        pages = {
+            "/healthz": self._health,
+            "/readyz": self._ready,
+            "/state": self._state,
+            "/metrics": self._metrics_page,
+        }
+        make = pages.get(path)
+        return None if make is None else make()
+
+    def _health(self) -> Page:
+        if self._driver.failure is not None:
+            return _json(500, {"status": "failed", "failure": self._driver.failure})
+        return _json(200, {"status": "ok"})
+
+    def _ready(self) -> Page:
+        snapshot = self._driver.scheduler.snapshot()
+        why = None
+        if self._driver.failure is not None:
+            why = f"the scheduler failed: {self._driver.failure}"
+        elif snapshot["shutting_down"]:
+            why = "shutting down"
+        elif not self._fleet.up():
+            why = "no replica is up"
+        return _json(
+            200 if why is None else 503,
+            {
+                "ready": why is None,
+                "why": why,
+                "replicas": {member.id: member.up or member.sighting.detail for member in self._fleet},
+            },
+        )
+
+    def _state(self) -> Page:
+        state = self._driver.scheduler.snapshot()
+        sessions = state["sessions"]
+        assert isinstance(sessions, list)
+        state["sessions_total"] = len(sessions)
+        state["sessions"] = sessions[-SESSIONS_SHOWN_MAX:]
+        state["speed"] = self._driver.clock.speed
+        state["engines"] = self._fleet.describe()
+        return _json(200, state)
+
+    def _metrics_page(self) -> Page:
+        return Page(200, PROMETHEUS, self._metrics.page())
+
+    def _explain(self, session: str) -> Page:
+        """By the full id, or by the client's own id where only one tenant uses it."""
+        known = self._driver.scheduler.view.sessions
+        matches = [s for s in known if s == session or s.partition("/")[2] == session]
+        if SessionId(session) in known:
+            matches = [SessionId(session)]
+        if not matches:
+            return _json(404, {"error": f"no open session is named {session!r}; /state lists them"})
+        if len(matches) > 1:
+            return _json(409, {"error": f"{session!r} names several sessions", "sessions": matches})
+        return _json(200, self._driver.scheduler.explain(matches[0]))
+
+
+def _json(status: int, document: object) -> Page:
+    return Page(status, JSON, msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")

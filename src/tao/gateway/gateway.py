@@ -1,0 +1,207 @@
+"""The gateway as a whole: which request goes where, how it starts, how it drains.
+
+`Gateway.handle` is all that a transport has to call. Turns go to `TurnService`, operators' pages to `Admin`, releases end
+sessions, `/v1/models` is merged over the replicas, everything else under `/v1/` passes through to one of them.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import structlog
+
+from tao.core import Scheduler
+from tao.core.events import ShutdownStarted
+from tao.core.ports import Policy
+from tao.gateway.admin import JSON, Admin
+from tao.gateway.clock import ModelClock
+from tao.gateway.config import GatewayConfig
+from tao.gateway.driver import Driver, Observer
+from tao.gateway.exchange import BrokenError, Client, ClientRequest, UnreachableError, Upstream
+from tao.gateway.fleet import Fleet, Probe
+from tao.gateway.metrics import GatewayMetrics
+from tao.gateway.planner import Planner
+from tao.gateway.turns import TurnService
+from tao.gateway.wire.dialects import Dialect, dialect_of
+from tao.gateway.wire.headers import Headers
+from tao.gateway.wire.hints import released_session
+from tao.gateway.wire.refusals import Problem, refusal
+from tao.gateway.wire.requests import MalformedRequestError, parse_request
+from tao.gateway.wire.sessions import IdentityConflictError
+from tao.planning import PlanWorker
+
+EXPIRY_SECONDS = 30.0
+MODELS_BYTES_MAX = 4 << 20
+
+
+class Gateway:
+    """One gateway. `start` before the first request, `drain` and `close` at the end."""
+
+    def __init__(
+        self,
+        config: GatewayConfig,
+        policy: Policy,
+        upstream: Upstream,
+        probe: Probe,
+        observers: Sequence[Observer] = (),
+    ) -> None:
+        self.config = config
+        clock = ModelClock(config.speed)
+        scheduler = Scheduler(policy, config.scheduler.settings())
+        planner = Planner(PlanWorker(), config.plan_deadline_seconds)
+        metrics = GatewayMetrics(scheduler, planner.figures)
+        self.driver = Driver(scheduler, clock, planner, (metrics.observe, *observers))
+        self.fleet = Fleet(config, self.driver, probe)
+        self._upstream = upstream
+        self._turns = TurnService(config, self.driver, self.fleet, upstream)
+        self._admin = Admin(self.driver, self.fleet, metrics)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._passed_through = 0
+        self._log = structlog.get_logger("tao.gateway")
+
+    async def start(self) -> None:
+        """Start the planner, look at every replica once, and go on looking. Replicas may be down."""
+        await self.driver.planner.start()
+        await self.fleet.look_once()
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self.fleet.watch()), loop.create_task(self._expire_now_and_then())]
+
+    async def drain(self) -> bool:
+        """Refuse what is held and what is new, let running turns finish. False when the bound was reached first."""
+        self.driver.feed(ShutdownStarted(self.driver.clock.now()))
+        return await self.driver.drained(self.config.timeouts.drain_seconds)
+
+    async def close(self) -> None:
+        """Stop everything that runs in the background."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.driver.close()
+        await self.driver.planner.close()
+
+    async def handle(self, request: ClientRequest, client: Client) -> None:
+        """Answer one request. Cancelled when the client hangs up."""
+        dialect = dialect_of(request.method, request.path)
+        try:
+            await self._route(request, client, dialect)
+        except MalformedRequestError as error:
+            await self._refuse(client, dialect, Problem.MALFORMED, str(error))
+        except IdentityConflictError as error:
+            await self._refuse(client, dialect, Problem.IDENTITY_CONFLICT, str(error))
+
+    async def _route(self, request: ClientRequest, client: Client, dialect: Dialect) -> None:
+        if dialect.generates:
+            parsed = parse_request(request.method, request.path, request.headers, request.body)
+            await self._turns.serve(request, parsed, client)
+        elif (page := self._admin.page(request.path)) is not None and request.method in {"GET", "HEAD"}:
+            await _answer(client, page.status, page.content_type, page.body)
+        elif request.method == "POST" and (released := self._released(request)) is not None:
+            known = self._turns.forget_session(released)
+            await _answer(client, 200, JSON, msgspec.json.encode({"released": known, "session_id": released}))
+        elif request.path == "/v1/models" and request.method == "GET":
+            await self._models(request, client)
+        elif request.path == "/" and request.method in {"GET", "HEAD"}:
+            await _answer(client, 200, JSON, msgspec.json.encode({"service": "tao", "see": "/state"}))
+        elif request.path.startswith("/v1/") or request.path in {"/tokenize", "/detokenize"}:
+            await self._pass_through(request, client, dialect)
+        else:
+            await self._refuse(
+                client,
+                dialect,
+                Problem.NOT_FOUND,
+                f"TAO has nothing at {request.path}; see /v1/... and /state",
+            )
+
+    def _released(self, request: ClientRequest) -> str | None:
+        headers = Headers(request.headers)
+        try:
+            return released_session(request.method, request.path, request.query, headers, request.body)
+        except ValueError as error:
+            raise MalformedRequestError(str(error)) from None
+
+    async def _pass_through(self, request: ClientRequest, client: Client, dialect: Dialect) -> None:
+        """To one replica after another until one answers."""
+        up = self.fleet.up()
+        self._passed_through += 1
+        for offset in range(len(up)):
+            member = up[(self._passed_through + offset) % len(up)]
+            try:
+                answer = await self._upstream.send(member.url, request)
+            except UnreachableError:
+                self.fleet.suspect(member.id)
+                continue
+            try:
+                await client.start(answer.status, answer.headers)
+                async for chunk in answer.chunks():
+                    await client.send(chunk)
+                await client.finish()
+            except BrokenError:
+                client.abort()
+            finally:
+                answer.close()
+            return
+        await self._refuse(client, dialect, Problem.UNAVAILABLE, "no replica is up", 10.0)
+
+    async def _models(self, request: ClientRequest, client: Client) -> None:
+        """The models of all replicas, each once, as the first replica that serves it describes it."""
+        up = self.fleet.up()
+        plain = tuple((name, value) for name, value in request.headers if name.lower() != b"accept-encoding")
+        request = replace(request, headers=plain)
+        pages = await asyncio.gather(*(self._models_of(member.url, request) for member in up))
+        merged: dict[str, Mapping[str, Any]] = {}
+        for model in (model for page in pages for model in page):
+            merged.setdefault(str(model.get("id")), model)
+        if not any(pages):
+            await self._refuse(
+                client, Dialect.PASS_THROUGH, Problem.UNAVAILABLE, "no replica told its models", 10.0
+            )
+            return
+        document = {"object": "list", "data": list(merged.values())}
+        await _answer(client, 200, JSON, msgspec.json.encode(document))
+
+    async def _models_of(self, url: str, request: ClientRequest) -> list[Mapping[str, Any]]:
+        try:
+            async with asyncio.timeout(self.config.health.timeout_seconds):
+                answer = await self._upstream.send(url, request)
+                try:
+                    body = b""
+                    async for chunk in answer.chunks():
+                        body += chunk
+                        if len(body) > MODELS_BYTES_MAX:
+                            return []
+                finally:
+                    answer.close()
+            document = msgspec.json.decode(body)
+        except (TimeoutError, UnreachableError, BrokenError, msgspec.DecodeError):
+            return []
+        data = document.get("data") if isinstance(document, dict) else None
+        return [model for model in data if isinstance(model, dict)] if isinstance(data, list) else []
+
+    async def _refuse(
+        self,
+        client: Client,
+        dialect: Dialect,
+        problem: Problem,
+        message: str,
+        retry_after_seconds: float | None = None,
+    ) -> None:
+        answer = refusal(dialect, problem, message, retry_after_seconds)
+        await client.start(answer.status, answer.headers)
+        await client.send(answer.body)
+        await client.finish()
+
+    async def _expire_now_and_then(self) -> None:
+        while True:
+            await asyncio.sleep(EXPIRY_SECONDS)
+            with contextlib.suppress(Exception):
+                self._turns.expire()
+
+
+async def _answer(client: Client, status: int, content_type: bytes, body: bytes) -> None:
+    headers = ((b"content-type", content_type), (b"content-length", b"%d" % len(body)))
+    await client.start(status, headers)
+    await client.send(body)
+    await client.finish()

@@ -1,0 +1,350 @@
+"""One turn, from the client's request to the last byte of the engine's answer.
+
+The flow: whose turn is it; tell the core; wait for its decision, keeping a held stream alive; send the request on
+unchanged; pass the answer on as it comes while observing it; tell the core how it ended. Every path out of here gives the
+ticket exactly one ending, also when the client hangs up (the task is cancelled then).
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+import structlog
+
+from tao.core.commands import DispatchTurn, Refusal, RefuseTurn
+from tao.core.events import SessionEnded, ToolCall, TurnArrived, Usage
+from tao.core.ids import ReplicaId, SessionId, TurnId
+from tao.gateway.config import GatewayConfig
+from tao.gateway.driver import Driver, Ticket
+from tao.gateway.exchange import (
+    Answer,
+    BrokenError,
+    Client,
+    ClientRequest,
+    RawHeaders,
+    UnreachableError,
+    Upstream,
+)
+from tao.gateway.fleet import Fleet
+from tao.gateway.wire.dialects import Dialect
+from tao.gateway.wire.facts import ResponseFacts
+from tao.gateway.wire.identity import IdentitySource
+from tao.gateway.wire.observers import ResponseObserver, observe_response
+from tao.gateway.wire.refusals import Problem, error_event, keep_alive, refusal
+from tao.gateway.wire.requests import ParsedRequest
+from tao.gateway.wire.sessions import Resolution, SessionIndex
+from tao.gateway.wire.tokens import TokenEstimator, output_tokens
+
+PROGRESS_TOKENS = 64
+"""The core hears of a growing output every so many pieces."""
+
+SSE_HEADERS: RawHeaders = ((b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache"))
+
+_REFUSALS: dict[Refusal, tuple[Problem, str, float | None]] = {
+    Refusal.POOL_FULL: (
+        Problem.POOL_FULL,
+        "the waiting pool of TAO is full; try again later",
+        30.0,
+    ),
+    Refusal.NO_REPLICA: (
+        Problem.UNAVAILABLE,
+        "no replica is up; TAO waited for one as long as it may",
+        10.0,
+    ),
+    Refusal.SHUTTING_DOWN: (Problem.DRAINING, "TAO is shutting down; try another gateway", 5.0),
+    Refusal.REPLICA_FAILED: (
+        Problem.UPSTREAM_FAILED,
+        "the replica failed before it answered, and no other one did better",
+        None,
+    ),
+    Refusal.SESSION_ENDED: (
+        Problem.UNAVAILABLE,
+        "the session was released while this request was held",
+        None,
+    ),
+}
+
+
+@dataclass(slots=True)
+class _Turn:
+    """What is known of the turn being served."""
+
+    id: TurnId
+    parsed: ParsedRequest
+    resolution: Resolution
+    client: Client
+    ticket: Ticket
+
+    @property
+    def session(self) -> SessionId:
+        return SessionId(self.resolution.identity.session_id)
+
+    @property
+    def dialect(self) -> Dialect:
+        return self.parsed.dialect
+
+
+class TurnService:
+    """Serves the requests that are turns. One per gateway."""
+
+    def __init__(self, config: GatewayConfig, driver: Driver, fleet: Fleet, upstream: Upstream) -> None:
+        self._config = config
+        self._driver = driver
+        self._fleet = fleet
+        self._upstream = upstream
+        self._sessions = SessionIndex(
+            sessions_max=config.limits.identities_max,
+            idle_seconds=config.identity.idle_seconds,
+            strict=config.identity.strict,
+        )
+        self._tokens = TokenEstimator(
+            sessions_max=config.limits.identities_max, idle_seconds=config.identity.idle_seconds
+        )
+        self._turns = 0
+        self._log = structlog.get_logger("tao.turn")
+
+    async def serve(self, request: ClientRequest, parsed: ParsedRequest, client: Client) -> None:
+        """Answer one turn. Raises `IdentityConflictError` before anything happened."""
+        now = asyncio.get_running_loop().time()
+        resolution = self._sessions.resolve(parsed, now)
+        turn = self._arrive(parsed, resolution, client)
+        try:
+            await self._serve(turn, request)
+        except asyncio.CancelledError:
+            self._log.info("client left", session=turn.session, turn=turn.id)
+            raise
+        finally:
+            turn.ticket.close()
+            self._end_session_if_due(turn)
+
+    def forget_session(self, session: str) -> bool:
+        """The client released a session; True where it was known."""
+        known = SessionId(session) in self._driver.scheduler.view.sessions
+        self._driver.feed(SessionEnded(self._driver.clock.now(), SessionId(session)))
+        self._tokens.forget(session)
+        return self._sessions.forget(session) or known
+
+    def expire(self) -> None:
+        """Drop what was idle for too long; to be called now and then."""
+        now = asyncio.get_running_loop().time()
+        self._sessions.expire(now)
+        self._tokens.expire(now)
+
+    # --- arrival and decision ---------------------------------------------------------------------------------------
+
+    def _arrive(self, parsed: ParsedRequest, resolution: Resolution, client: Client) -> _Turn:
+        self._turns += 1
+        turn_id = TurnId(f"t{self._turns}")
+        identity = resolution.identity
+        text_bytes = resolution.chain.text_bytes if resolution.chain is not None else len(parsed.raw)
+        event = TurnArrived(
+            self._driver.clock.now(),
+            turn_id,
+            SessionId(identity.session_id),
+            self._tokens.prompt_tokens(identity.session_id, text_bytes),
+            resolution.turn.kind,
+            tenant=identity.tenant,
+            parent=SessionId(identity.parent) if identity.parent else None,
+            pinned=ReplicaId(resolution.pinned_replica) if resolution.pinned_replica else None,
+        )
+        self._log.debug(
+            "turn",
+            session=identity.session_id,
+            turn=turn_id,
+            source=identity.source.value,
+            kind=resolution.turn.kind.value,
+            why=resolution.turn.reason,
+            prompt_tokens=event.prompt_tokens,
+        )
+        for conflict in resolution.conflicts:
+            self._log.warning("contradicting session ids", session=identity.session_id, conflict=conflict)
+        return _Turn(turn_id, parsed, resolution, client, self._driver.arrive(event))
+
+    async def _serve(self, turn: _Turn, request: ClientRequest) -> None:
+        while True:
+            outcome = await self._decision(turn)
+            if isinstance(outcome, RefuseTurn):
+                await self._refuse(turn, outcome.cause)
+                return
+            try:
+                answer = await self._upstream.send(self._fleet.url(outcome.replica), request)
+            except UnreachableError as error:
+                self._log.warning(
+                    "replica did not answer", replica=outcome.replica, turn=turn.id, error=str(error)
+                )
+                self._fleet.suspect(outcome.replica)
+                turn.ticket.failed(str(error), retryable=True)
+                continue
+            try:
+                await self._pass_on(turn, outcome, answer)
+            finally:
+                answer.close()
+            return
+
+    async def _decision(self, turn: _Turn) -> DispatchTurn | RefuseTurn:
+        """Wait for the core. A held streaming client gets its headers and a sign of life after the grace."""
+        keep = self._config.keep_alive
+        if not turn.parsed.stream:
+            return await turn.ticket.decision()
+        wait_seconds = keep.grace_seconds
+        while not turn.ticket.decided:
+            try:
+                async with asyncio.timeout(wait_seconds):
+                    return await turn.ticket.decision()
+            except TimeoutError:
+                if not turn.client.started:
+                    held = (b"x-tao-decision", b"held")
+                    await turn.client.start(200, (*SSE_HEADERS, *self._session_headers(turn), held))
+                await turn.client.send(keep_alive(turn.dialect))
+                wait_seconds = keep.period_seconds
+        return await turn.ticket.decision()
+
+    async def _refuse(self, turn: _Turn, cause: Refusal) -> None:
+        problem, message, retry_after_seconds = _REFUSALS[cause]
+        self._log.info("refused", session=turn.session, turn=turn.id, cause=cause.value)
+        if turn.client.started:
+            await turn.client.send(error_event(turn.dialect, problem, message))
+            await turn.client.finish()
+            return
+        answer = refusal(turn.dialect, problem, message, retry_after_seconds)
+        await turn.client.start(answer.status, (*answer.headers, *self._session_headers(turn)))
+        await turn.client.send(answer.body)
+        await turn.client.finish()
+
+    # --- the answer -------------------------------------------------------------------------------------------------
+
+    async def _pass_on(self, turn: _Turn, outcome: DispatchTurn, answer: Answer) -> None:
+        observer = _observer(turn.dialect, answer)
+        if turn.client.started and answer.status >= 400:
+            await self._fail_in_stream(turn, answer, observer)
+            return
+        if not turn.client.started:
+            told = self._decision_headers(turn, outcome)
+            await turn.client.start(answer.status, (*answer.headers, *told))
+        try:
+            await self._pump(turn, answer, observer)
+        except BrokenError as error:
+            self._log.warning("the engine broke off", replica=outcome.replica, turn=turn.id, error=str(error))
+            self._fleet.suspect(outcome.replica)
+            turn.ticket.failed(str(error), retryable=False)
+            await self._break_off(turn, answer, str(error))
+            return
+        self._conclude(turn, outcome, answer, observer.close())
+        await turn.client.finish()
+
+    async def _pump(self, turn: _Turn, answer: Answer, observer: ResponseObserver) -> None:
+        told = 0
+        async for chunk in answer.chunks():
+            observer.feed(chunk)
+            seen = observer.output_deltas
+            if seen and not told:
+                turn.ticket.first_token()
+                told = 1
+            if seen - told >= PROGRESS_TOKENS:
+                turn.ticket.progress(seen)
+                told = seen
+            await turn.client.send(chunk)
+
+    def _conclude(self, turn: _Turn, outcome: DispatchTurn, answer: Answer, facts: ResponseFacts) -> None:
+        if answer.status >= 400 or facts.error is not None:
+            cause = facts.error or f"status {answer.status}"
+            self._log.info(
+                "the engine refused", session=turn.session, turn=turn.id, status=answer.status, error=cause
+            )
+            turn.ticket.failed(cause, retryable=False)
+            return
+        usage = self._usage(turn, facts)
+        if usage is None:
+            turn.ticket.progress(output_tokens(facts, turn.parsed.max_tokens))
+        tools = tuple(
+            ToolCall(
+                tool.name, tool.command_head or "", tool.sleep_seconds, tool.timeout_seconds, tool.background
+            )
+            for tool in facts.tools(tools_declared=bool(turn.parsed.tools))
+        )
+        turn.ticket.finished(usage, tools)
+        self._sessions.answered(
+            turn.session,
+            asyncio.get_running_loop().time(),
+            response_id=facts.response_id,
+            call_ids=tuple(call.call_id for call in facts.tool_calls),
+            replica=outcome.replica,
+        )
+        self._log.info(
+            "turn finished",
+            session=turn.session,
+            turn=turn.id,
+            replica=outcome.replica,
+            reason=outcome.reason.value,
+            hold_seconds=round(outcome.hold_seconds, 3),
+            prompt_tokens=usage and usage.prompt_tokens,
+            cached_tokens=usage and usage.cached_tokens,
+            output_tokens=usage and usage.output_tokens,
+            tools=[tool.name for tool in tools],
+        )
+
+    def _usage(self, turn: _Turn, facts: ResponseFacts) -> Usage | None:
+        if facts.usage is None:
+            return None
+        chain = turn.resolution.chain
+        if chain is not None:
+            now = asyncio.get_running_loop().time()
+            self._tokens.learn(turn.session, chain.text_bytes, facts.usage.prompt_tokens, now)
+        return Usage(facts.usage.prompt_tokens, facts.usage.output_tokens, facts.usage.cached_tokens)
+
+    async def _fail_in_stream(self, turn: _Turn, answer: Answer, observer: ResponseObserver) -> None:
+        """The engine refused, but the client of a held stream has its headers already: tell it in the stream."""
+        try:
+            async for chunk in answer.chunks():
+                observer.feed(chunk)
+        except BrokenError:
+            pass  # the status has said enough
+        cause = observer.close().error or f"the engine answered with status {answer.status}"
+        turn.ticket.failed(cause, retryable=False)
+        await turn.client.send(error_event(turn.dialect, Problem.UPSTREAM_FAILED, cause))
+        await turn.client.finish()
+
+    async def _break_off(self, turn: _Turn, answer: Answer, cause: str) -> None:
+        """An event stream ends with an error event; anything else is visibly cut."""
+        if _content_type(answer.headers).startswith(b"text/event-stream") and not _is_encoded(answer.headers):
+            message = f"the engine broke off: {cause}"
+            await turn.client.send(error_event(turn.dialect, Problem.UPSTREAM_FAILED, message))
+        turn.client.abort()
+
+    # --- small things -----------------------------------------------------------------------------------------------
+
+    def _end_session_if_due(self, turn: _Turn) -> None:
+        alone = turn.resolution.identity.source is IdentitySource.ANONYMOUS
+        if alone or turn.resolution.hints.final:
+            self.forget_session(turn.session)
+
+    def _session_headers(self, turn: _Turn) -> RawHeaders:
+        return ((b"x-tao-session", turn.session.encode("latin-1", "replace")),)
+
+    def _decision_headers(self, turn: _Turn, outcome: DispatchTurn) -> RawHeaders:
+        decision = f"replica={outcome.replica}; reason={outcome.reason.value}"
+        return (
+            *self._session_headers(turn),
+            (b"x-tao-decision", decision.encode("latin-1", "replace")),
+            (b"x-tao-hold-seconds", b"%.3f" % outcome.hold_seconds),
+        )
+
+
+def _observer(dialect: Dialect, answer: Answer) -> ResponseObserver:
+    return observe_response(
+        dialect,
+        status=answer.status,
+        content_type=_content_type(answer.headers).decode("latin-1"),
+        content_encoding=_header(answer.headers, b"content-encoding").decode("latin-1"),
+    )
+
+
+def _header(headers: RawHeaders, name: bytes) -> bytes:
+    return next((value for key, value in headers if key.lower() == name), b"")
+
+
+def _content_type(headers: RawHeaders) -> bytes:
+    return _header(headers, b"content-type").strip().lower()
+
+
+def _is_encoded(headers: RawHeaders) -> bool:
+    return _header(headers, b"content-encoding").strip().lower() not in {b"", b"identity"}
