@@ -63,7 +63,7 @@ def python_files(*trees: str) -> list[Path]:
 
 def text_files() -> list[Path]:
     top = sorted(path for path in ROOT.iterdir() if path.is_file() and path.suffix in TEXT_SUFFIXES)
-    return [path for path in top if path.name != ".git"] + files_of(
+    return [path for path in top if not path.name.startswith(".")] + files_of(
         (*FILE_LINES_MAX, "docs", ".ci"), TEXT_SUFFIXES
     )
 
