@@ -17,7 +17,7 @@ from tao.core.commands import (
 )
 from tao.core.context import Context
 from tao.core.events import TurnKind
-from tao.core.facts import SessionClosed, SessionInterrupted, TurnDispatched
+from tao.core.facts import SessionClosed, SessionInterrupted, ToolStarted, TurnDispatched
 from tao.core.ids import ReplicaId
 from tao.core.ledger import Reservation
 from tao.core.phases import Acting, Closed, Running, Stopping, Waiting
@@ -49,24 +49,29 @@ def rebook(ctx: Context, session: Session) -> None:
             ctx.state.ledger.admit(session.id, Reservation(held.replica, weight_tokens))
 
 
+def cover_leader(ctx: Context, session: Session) -> None:
+    """Let the admission cover the main-line turn in flight: context and output so far, whatever the footprint says."""
+    leader = _leader(ctx, session)
+    live_tokens = leader.live_tokens if leader is not None else 0
+    session.growing_tokens = max(0, live_tokens - session.footprint_tokens)
+    rebook(ctx, session)
+
+
 def dispatch(ctx: Context, session: Session, turn: Turn, replica: ReplicaId, reason: Reason) -> None:
     """Send one turn of an admitted session. What its admission does not cover is booked beside it."""
     state = ctx.state
     turn.replica = replica
     turn.attempt += 1
+    if turn.attempt == 1:
+        turn.held_seconds = ctx.now - turn.arrived_at
     state.replicas[replica].turns_in_flight += 1
     admission = state.ledger.admission(session.id)
     assert admission is not None, session
-    turn.leads = (
-        turn.line == session.line and admission.replica == replica and not _has_leader(ctx, session, turn)
-    )
-    if turn.leads:
-        session.growing_tokens = turn.output_tokens
-        rebook(ctx, session)
-    else:
+    turn.leads = turn.line == session.line and admission.replica == replica and _leader(ctx, session) is None
+    if not turn.leads:
         book_extra(ctx, turn)
-    hold_seconds = ctx.now - turn.arrived_at
-    ctx.emit(DispatchTurn(turn.id, session.id, replica, reason, hold_seconds, turn.attempt))
+    cover_leader(ctx, session)
+    ctx.emit(DispatchTurn(turn.id, session.id, replica, reason, turn.held_seconds, turn.attempt))
     ctx.tell(TurnDispatched(ctx.now, session.id, turn.id, replica, turn.prompt_tokens))
 
 
@@ -79,7 +84,9 @@ def book_extra(ctx: Context, turn: Turn) -> None:
 def place(ctx: Context, session: Session, replica: ReplicaId, reason: Reason) -> None:
     """Give a session of the waiting pool a replica: its held turns go out; a tool that still runs has a home again."""
     before = session.phase
-    replica = ctx.state.pinned_or(session, replica)
+    pinned = ctx.state.pinned_or(session, replica)
+    if pinned != replica:
+        replica, reason = pinned, Reason.PINNED
     admit(ctx, session, replica, reason)
     match before:
         case Waiting(turns=turns):
@@ -138,6 +145,7 @@ def leave_pool_unserved(ctx: Context, session: Session, cause: Closing) -> None:
     """No turn is held any more: back to acting when the session is known from earlier turns, else it is over."""
     if session.turns_finished and session.side_of is None:
         ctx.state.enter(session, Acting((), ctx.now, None), ctx.now)
+        ctx.tell(ToolStarted(ctx.now, session.id, session.tenant, ()))
     else:
         close(ctx, session, cause)
 
@@ -158,10 +166,14 @@ def close(ctx: Context, session: Session, cause: Closing) -> None:
     ctx.tell(SessionClosed(ctx.now, session.id))
 
 
-def _has_leader(ctx: Context, session: Session, but: Turn) -> bool:
-    assert isinstance(session.phase, Running | Stopping), session
-    turns = ctx.state.turns
-    return any(turns[turn].leads for turn in session.phase.turns if turn != but.id and turn in turns)
+def _leader(ctx: Context, session: Session) -> Turn | None:
+    """The turn in flight that the session's admission covers; at most one is."""
+    if isinstance(session.phase, Running | Stopping):
+        for turn_id in session.phase.turns:
+            turn = ctx.state.turns[turn_id]
+            if turn.leads:
+                return turn
+    return None
 
 
 def is_main_line(turn: Turn, session: Session) -> bool:

@@ -7,11 +7,11 @@ anywhere to go; is it too large for everyone; and only then, what does the polic
 from tao.core.admission import (
     admit,
     check_row,
+    cover_leader,
     dispatch,
     expire,
     is_oversize,
     place_if_oversize,
-    rebook,
 )
 from tao.core.commands import Closing, Reason, Refusal, RefuseTurn
 from tao.core.context import Context
@@ -72,7 +72,7 @@ def _update_main_line(ctx: Context, session: Session, event: TurnArrived) -> Non
         session.line += 1
         session.evidence.clear()
         session.footprint_tokens = event.prompt_tokens
-        session.measured_tokens = session.growing_tokens = 0
+        session.measured_tokens = 0
     else:
         session.footprint_tokens = max(session.footprint_tokens, event.prompt_tokens)
     session.epoch += 1
@@ -81,7 +81,7 @@ def _update_main_line(ctx: Context, session: Session, event: TurnArrived) -> Non
     if isinstance(session.phase, Acting) and session.phase.finished_at is None:
         phase = session.phase
         ctx.tell(ToolEnded(ctx.now, session.id, session.tenant, phase.tools, ctx.now - phase.since))
-    rebook(ctx, session)
+    cover_leader(ctx, session)
 
 
 def _choose(ctx: Context, session: Session, turn: Turn) -> Place | Hold:

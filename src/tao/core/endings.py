@@ -8,6 +8,7 @@ from tao.core.admission import (
     admit,
     check_row,
     close,
+    cover_leader,
     dispatch,
     interrupt,
     is_main_line,
@@ -154,7 +155,10 @@ def tool_expected(ctx: Context, event: ToolExpected) -> None:
 
 
 def _correct_footprint(session: Session, turn: Turn, usage: Usage | None) -> None:
-    """Usage is the truth; the largest measured context of the line counts, since its prompts extend one another."""
+    """Usage is the truth; the largest measured context of the line counts, since its prompts extend one another.
+
+    Beside the leading turn an earlier one tells nothing of how much the later context is too large or too small.
+    """
     if usage is None:
         session.footprint_tokens = max(session.footprint_tokens, turn.live_tokens)
         return
@@ -163,7 +167,10 @@ def _correct_footprint(session: Session, turn: Turn, usage: Usage | None) -> Non
         session.evidence.clear()
         session.measured_tokens = 0
     session.measured_tokens = max(session.measured_tokens, usage.prompt_tokens + usage.output_tokens)
-    session.footprint_tokens = session.measured_tokens
+    if turn.leads:
+        session.footprint_tokens = session.measured_tokens
+    else:
+        session.footprint_tokens = max(session.footprint_tokens, session.measured_tokens)
     for replica, evidence in session.evidence.items():
         if evidence.tokens > session.footprint_tokens:
             session.evidence[replica] = CacheEvidence(session.footprint_tokens, evidence.at)
@@ -193,9 +200,8 @@ def _release_turn(ctx: Context, session: Session, turn: Turn) -> None:
     assert turn.replica is not None
     ctx.state.ledger.release_extra(turn.id)
     ctx.state.replicas[turn.replica].turns_in_flight -= 1
-    if turn.leads:
-        session.growing_tokens = 0
-        turn.leads = False
+    turn.leads = False
+    cover_leader(ctx, session)
 
 
 def _settle(ctx: Context, session: Session, turn: Turn, usage: Usage | None, *, finished: bool) -> None:
@@ -225,7 +231,6 @@ def _move_on(ctx: Context, session: Session, event: TurnFinished | TurnFailed | 
     rest = tuple(turn for turn in before.turns if turn != event.turn)
     if rest:
         _enter_in_flight(ctx, session, rest, before.replica)
-        rebook(ctx, session)
     elif session.side_of is not None or session.ended:
         close(ctx, session, Closing.SIDE_DONE if session.side_of is not None else Closing.ENDED)
     else:
@@ -265,6 +270,8 @@ def _retry(ctx: Context, session: Session, turn: Turn, event: Event) -> None:
     other = ctx.state.most_room(but=turn.replica)
     assert other is not None
     _release_turn(ctx, session, turn)
+    turn.output_tokens = 0
+    turn.first_token_at = None
     home = before.replica
     if before.turns == (turn.id,):
         home = other.id
@@ -272,4 +279,5 @@ def _retry(ctx: Context, session: Session, turn: Turn, event: Event) -> None:
             admit(ctx, session, other.id, Reason.RETRY)
     ctx.state.enter(session, Running(before.turns, home), ctx.now)
     dispatch(ctx, session, turn, other.id, Reason.RETRY)
+    ctx.state.forget_removed()
     check_row(before, type(event), session.phase)

@@ -4,7 +4,7 @@ What dies is the belief in a cache and the admissions of sessions whose tools ru
 each ends by an event of its own, which its driver owes.
 """
 
-from tao.core.admission import interrupt, place_if_oversize, rebook
+from tao.core.admission import interrupt, place_if_oversize
 from tao.core.commands import Interruption
 from tao.core.context import Context
 from tao.core.events import (
@@ -82,7 +82,6 @@ def _lose(ctx: Context, replica: Replica) -> None:
 
 def _interrupt_all(ctx: Context, replica: Replica, reason: Interruption) -> None:
     for session in ctx.state.acting_on(replica.id):
-        rebook(ctx, session)
         interrupt(ctx, session, reason)
 
 

@@ -64,4 +64,11 @@ class Closed:
 
 
 Phase = Absent | Waiting | Running | Stopping | Acting | Closed
-InFlight = Running | Stopping
+
+
+def turns_of(phase: Absent | Phase) -> tuple[TurnId, ...]:
+    """The turns that belong to the phase, held or on the engine; none where a tool runs."""
+    match phase:
+        case Waiting(turns=turns) | Running(turns=turns) | Stopping(turns=turns):
+            return turns
+    return ()

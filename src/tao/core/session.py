@@ -48,7 +48,7 @@ class Session:
     line: int = 0
     footprint_tokens: int = 0
     measured_tokens: int = 0  # the largest context that the engine reported for this line
-    growing_tokens: int = 0  # output of the main-line turn in flight, so far
+    growing_tokens: int = 0  # what the main-line turn in flight holds beyond the footprint
     evidence: dict[ReplicaId, CacheEvidence] = field(default_factory=dict)
     placement: Placement | None = None
     tools: tuple[ToolCall, ...] = ()  # asked for by the turns since the session last acted
@@ -81,6 +81,7 @@ class Turn:
     prompt_tokens: int
     line: int
     arrived_at: float
+    held_seconds: float = 0.0  # until its first dispatch
     replica: ReplicaId | None = None
     attempt: int = 0
     output_tokens: int = 0

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from tao.core.ids import ReplicaId, SessionId, TurnId
 from tao.core.ledger import Ledger
-from tao.core.phases import Acting, Closed, Phase, Running, Stopping, Waiting
+from tao.core.phases import Acting, Closed, Phase, Running, Stopping, Waiting, turns_of
 from tao.core.session import Replica, ReplicaState, Session, Turn
 from tao.core.settings import SchedulerSettings
 
@@ -118,9 +118,8 @@ class State:
         in_phases: dict[TurnId, SessionId] = {}
         for session in self.sessions.values():
             self._check_session(session)
-            if isinstance(session.phase, Waiting | Running | Stopping):
-                assert session.phase.turns, session
-                in_phases |= dict.fromkeys(session.phase.turns, session.id)
+            assert isinstance(session.phase, Acting) or turns_of(session.phase), session
+            in_phases |= dict.fromkeys(turns_of(session.phase), session.id)
         assert in_phases == {turn.id: turn.session for turn in self.turns.values()}
         assert self.held_turns == sum(turn.replica is None for turn in self.turns.values())
         assert set(self.holding) == {s.id for s in self.sessions.values() if isinstance(s.phase, Waiting)}
@@ -136,6 +135,8 @@ class State:
         assert not isinstance(phase, Closed), session
         assert (session.id in self.pool) == (session.home is None), session
         assert (admission.replica if admission else None) == session.home, session
+        led = [t.live_tokens for t in map(self.turns.__getitem__, turns_of(phase)) if t.leads]
+        assert session.live_tokens == max(session.footprint_tokens, *led, 0), session
         for evidence in session.evidence.values():
             assert 0 <= evidence.tokens <= session.footprint_tokens, session
         match phase:

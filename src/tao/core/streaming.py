@@ -1,6 +1,6 @@
 """A dispatched turn makes progress: its first token, then its growing output, which its reservation follows."""
 
-from tao.core.admission import book_extra, rebook
+from tao.core.admission import book_extra, cover_leader
 from tao.core.context import Context
 from tao.core.events import FirstToken, TurnProgress
 
@@ -22,9 +22,6 @@ def turn_progress(ctx: Context, event: TurnProgress) -> None:
         return
     turn.output_tokens = event.output_tokens
     if turn.leads:
-        session = ctx.state.sessions[turn.session]
-        # The footprint holds the prompt already, possibly as a larger earlier measurement of the same line.
-        session.growing_tokens = max(0, turn.live_tokens - session.footprint_tokens)
-        rebook(ctx, session)
+        cover_leader(ctx, ctx.state.sessions[turn.session])
     else:
         book_extra(ctx, turn)
