@@ -116,6 +116,8 @@ class JointPolicy:
     def _candidate(
         self, view: View, session: Session, free_tokens: Mapping[ReplicaId, int], at: float
     ) -> Candidate:
+        pinned = session.pinned if session.pinned in free_tokens else None
+        eligible = (pinned,) if pinned is not None else tuple(free_tokens)
         credit = self._parts.credit.tokens(session, at)
         placed = session.placement
         return Candidate(
@@ -124,8 +126,8 @@ class JointPolicy:
             weight_tokens=self.weight_tokens(session),
             footprint_tokens=session.footprint_tokens,
             ready=self._parts.readiness.ready(session, at),
-            credit_tokens={replica: tokens for replica, tokens in credit.items() if replica in free_tokens},
+            credit_tokens={replica: tokens for replica, tokens in credit.items() if replica in eligible},
             waited_seconds=view.waited_seconds(session, at),
             home=placed.replica if placed is not None and placed.replica in free_tokens else None,
-            eligible=(session.pinned,) if session.pinned in free_tokens and session.pinned else None,
+            eligible=None if pinned is None else eligible,
         )
