@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from tao.traces import TraceSession, read_native, sample_path, write_native
+from tao.traces import TraceSession, read_trace, sample_path, write_native
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def fits(session: TraceSession, cut: Cut) -> bool:
 
 
 def chosen(folder: Path, cut: Cut) -> list[TraceSession]:
-    candidates = [s for s in read_native(folder / f"{cut.source}.jsonl.gz") if fits(s, cut)]
+    candidates = [s for s in read_trace(folder / f"{cut.source}.jsonl.gz") if fits(s, cut)]
     candidates.sort(key=lambda s: (s.peak_prompt_tokens, s.session_id))
     if len(candidates) < cut.count:
         raise SystemExit(f"{cut.source}: only {len(candidates)} sessions fit, {cut.count} are wanted")

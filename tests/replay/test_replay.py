@@ -9,7 +9,7 @@ from aiohttp import web
 
 from tao.record.summary import summarise
 from tao.replay import EndpointError, Replay, ReplayConfig, ReplayProgress, replay
-from tao.traces import TraceSession, TraceTool, TraceTurn, read_native, sample_path
+from tao.traces import TraceSession, TraceTool, TraceTurn, read_trace, sample_path
 from tests.replay.fake_endpoint import CHARS_PER_TOKEN, FakeEndpoint, chunk, start_stream
 
 FAST = 1000.0  # a tool of one second takes one millisecond
@@ -311,7 +311,7 @@ async def test_cancelling_closes_everything(endpoint: FakeEndpoint) -> None:
 
 
 async def test_the_sample_replays(endpoint: FakeEndpoint) -> None:
-    sessions = list(read_native(sample_path()))[:3]
+    sessions = list(read_trace(sample_path()))[:3]
     measured = await replay(config(endpoint, concurrency=3), sessions)
     assert not [m for m in measured if m.error]
     expected = {(s.session_id, i): t.prompt_tokens for s in sessions for i, t in enumerate(s.turns)}

@@ -73,8 +73,8 @@ async def test_failures_are_told_and_only_a_total_failure_is_an_exit_code(
 @pytest.mark.parametrize(
     ("content", "options", "says"),
     [
-        ('{"session_id": "a"}\n', (), "trace.jsonl:1: not a session"),
-        ("", (), "no session is left"),
+        ('{"session_id": "a", "turns": []}\n', (), "trace.jsonl:1: not a session"),
+        ("", (), "the trace is empty"),
         (None, (), "cannot be read"),
         (
             '{"session_id":"a","turns":[{"prompt_tokens":9,"output_tokens":1}]}',

@@ -14,7 +14,7 @@ from tao.traces import (
     TraceSession,
     TraceTool,
     TraceTurn,
-    read_native,
+    read_trace,
     sample_path,
     select_sessions,
     write_native,
@@ -43,7 +43,7 @@ def written(folder: Path, *lines: object, name: str = "t.jsonl") -> Path:
 
 
 def test_the_fields_arrive_with_units_in_their_names(tmp_path: Path) -> None:
-    (session,) = read_native(written(tmp_path, LINE))
+    (session,) = read_trace(written(tmp_path, LINE))
     first, second = session.turns
     assert first.tool == TraceTool(name="bash", duration_seconds=1.0, duration_is_estimate=True)
     assert (first.tool_seconds, first.human_seconds) == (1.0, 0.0)
@@ -102,18 +102,18 @@ def test_bad_lines_are_named_and_refused_or_counted(tmp_path: Path, line: object
     good = {**LINE, "session_id": "c"}
     path = written(tmp_path, LINE, "", line, good)
     with pytest.raises(TraceError) as error:
-        list(read_native(path))
+        list(read_trace(path))
     assert str(error.value).startswith(f"{path}:3: ")
     assert says in str(error.value)
     skipped = SkippedLines()
-    assert [s.session_id for s in read_native(path, on_bad_line=skipped)] == ["a", "c"]
+    assert [s.session_id for s in read_trace(path, on_bad_line=skipped)] == ["a", "c"]
     assert skipped.count == 1
     assert skipped.first[0].line == 3
 
 
 def test_reading_streams(tmp_path: Path) -> None:
     path = written(tmp_path, LINE, "broken")
-    sessions = read_native(path)
+    sessions = read_trace(path)
     assert next(sessions).session_id == "a"
     with pytest.raises(TraceError):
         next(sessions)
@@ -121,33 +121,33 @@ def test_reading_streams(tmp_path: Path) -> None:
 
 def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"gone\.jsonl: cannot be read: No such file"):
-        list(read_native(tmp_path / "gone.jsonl"))
-    with pytest.raises(TraceError, match="cannot be read"):
-        list(read_native(tmp_path))
+        list(read_trace(tmp_path / "gone.jsonl"))
+    with pytest.raises(TraceError, match="the folder holds no"):
+        list(read_trace(tmp_path))
     cut = tmp_path / "cut.jsonl.gz"
     cut.write_bytes(gzip.compress(json.dumps(LINE).encode() * 50)[:-9])
     with pytest.raises(TraceError, match=r"cut\.jsonl\.gz:1: the file is damaged"):
-        list(read_native(cut))
+        list(read_trace(cut))
 
 
 def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tao.traces.lines.LINE_BYTES_MAX", 1000)
     with pytest.raises(TraceError, match="longer than 1000 bytes"):
-        list(read_native(written(tmp_path, "x" * 2000)))
+        list(read_trace(written(tmp_path, "x" * 2000)))
 
 
 def test_gzip_is_known_by_content_and_written_the_same_each_time(tmp_path: Path) -> None:
-    session = next(read_native(written(tmp_path, LINE)))
+    session = next(read_trace(written(tmp_path, LINE)))
     one, two = tmp_path / "one.jsonl.gz", tmp_path / "two.jsonl.gz"
     assert write_native(one, [session]) == 1
     write_native(two, [session])
     assert one.read_bytes() == two.read_bytes()
     renamed = one.rename(tmp_path / "plain.jsonl")
-    assert list(read_native(renamed)) == [session]
+    assert list(read_trace(renamed)) == [session]
 
 
 def test_the_sample_is_small_and_whole() -> None:
-    sessions = list(read_native(sample_path()))
+    sessions = list(read_trace(sample_path()))
     assert sample_path().stat().st_size < 200_000
     assert sample_path().with_name("NOTICE.md").is_file()
     assert len(sessions) == 40
@@ -213,7 +213,7 @@ def test_what_is_written_is_read_again(
 ) -> None:
     path = tmp_path_factory.mktemp("round") / "t.jsonl"
     write_native(path, sessions)
-    assert list(read_native(path)) == sessions
+    assert list(read_trace(path, trace_format="tao")) == sessions
 
 
 @given(st.binary(max_size=400) | st.text(max_size=300).map(str.encode))
@@ -222,6 +222,6 @@ def test_any_bytes_are_read_or_named(tmp_path_factory: pytest.TempPathFactory, c
     path = tmp_path_factory.mktemp("fuzz") / "t.jsonl"
     path.write_bytes(content)
     try:
-        list(read_native(path))
+        list(read_trace(path, trace_format="tao"))
     except TraceError as error:
         assert str(path) in str(error)  # noqa: PT017 - either outcome is right

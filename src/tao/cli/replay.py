@@ -19,7 +19,7 @@ from rich.table import Table
 from tao.record.summary import Distribution, RunSummary, summarise
 from tao.replay import EndpointError, Replay, ReplayConfig, ReplayProgress
 from tao.replay.progress import OnProgress
-from tao.traces import Selection, SkippedLines, TraceError, read_native, refuse, sample_path, select_sessions
+from tao.traces import Selection, SkippedLines, TraceError, read_trace, refuse, sample_path, select_sessions
 
 INTERRUPTED = 130
 LAG_SECONDS_WORTH_A_WORD = 0.5
@@ -105,7 +105,7 @@ def command(  # noqa: PLR0917 - click passes options as they are named
         )
         skipped = SkippedLines()
         chosen = select_sessions(
-            read_native(_trace_path(trace), on_bad_line=skipped if skip_bad_lines else refuse),
+            read_trace(_trace_path(trace), on_bad_line=skipped if skip_bad_lines else refuse),
             count_max=sessions_max,
             seed=seed if shuffle else None,
             prompt_tokens_max=max_prompt_tokens,

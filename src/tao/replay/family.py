@@ -1,4 +1,7 @@
-"""Which sessions start by themselves and which are started by a turn of another one (sub-agents). Pure."""
+"""Which sessions start by themselves, and which are started by a turn of another one (sub-agents).
+
+Pure. It must not know how sessions are run.
+"""
 
 from collections.abc import Sequence
 

@@ -5,12 +5,15 @@ and formats. It must not know policies, engines, HTTP or what a trace is replaye
 """
 
 from tao.traces.errors import BadLine, SkippedLines, TraceError, refuse
+from tao.traces.formats import AUTO, FORMATS, detect_format, format_named, read_trace
 from tao.traces.model import TraceSession, TraceTool, TraceTurn
-from tao.traces.native import read_native, write_native
 from tao.traces.sample import sample_path
 from tao.traces.select import Selection, select_sessions
+from tao.traces.writers.native import write_native
 
 __all__ = [
+    "AUTO",
+    "FORMATS",
     "BadLine",
     "Selection",
     "SkippedLines",
@@ -18,7 +21,9 @@ __all__ = [
     "TraceSession",
     "TraceTool",
     "TraceTurn",
-    "read_native",
+    "detect_format",
+    "format_named",
+    "read_trace",
     "refuse",
     "sample_path",
     "select_sessions",

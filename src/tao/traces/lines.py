@@ -1,4 +1,5 @@
-"""Files as streams of numbered lines, plain or gzip, in bounded memory.
+"""Files as streams of numbered lines or JSON documents, plain or gzip, in bounded memory; folders as their
+files.
 
 It turns everything that can be wrong with a file itself (missing, a folder, broken compression, an endless
 line) into a TraceError that names it. It must not know what a line means.
@@ -7,14 +8,18 @@ line) into a TraceError that names it. It must not know what a line means.
 import gzip
 import io
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, cast
+
+import msgspec
 
 from tao.traces.errors import TraceError
 
 LINE_BYTES_MAX = 256 * 1024 * 1024
 GZIP_MAGIC = b"\x1f\x8b"
+SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
 
 
 def open_trace(path: Path) -> IO[bytes]:
@@ -42,7 +47,7 @@ class _OwningGzip(gzip.GzipFile):
         self._beneath.close()
 
 
-def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+def numbered_lines(path: Path) -> Generator[tuple[int, bytes]]:
     """Yield (line number from 1, line) of each line that is not blank."""
     with open_trace(path) as stream:
         number = 0
@@ -61,3 +66,74 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
             line = line.strip()
             if line:
                 yield number, line
+
+
+def documents(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield (line, JSON text) of each document: the lines of JSON lines, or else the whole file as one
+    document.
+
+    A top-level array counts as its elements.
+    """
+    lines = numbered_lines(path)
+    first = next(lines, None)
+    if first is None:
+        return
+    if _is_json(first[1]):
+        yield from _elements(*first)
+        for number, line in lines:
+            yield from _elements(number, line)
+        return
+    lines.close()
+    with open_trace(path) as stream:
+        whole = stream.read(LINE_BYTES_MAX + 1)
+    if len(whole) > LINE_BYTES_MAX:
+        raise TraceError(f"{path}: one JSON document of more than {LINE_BYTES_MAX} bytes")
+    yield from _elements(first[0], whole)
+
+
+def _elements(number: int, text: bytes) -> Iterator[tuple[int, bytes]]:
+    if not text.lstrip().startswith(b"["):
+        yield number, text
+        return
+    try:
+        parts = msgspec.json.decode(text, type=list[msgspec.Raw])
+    except (msgspec.DecodeError, RecursionError):
+        yield number, text  # the reader says what is wrong with it
+        return
+    for part in parts:
+        yield number, bytes(part)
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        msgspec.json.decode(text, type=msgspec.Raw)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
+
+
+def trace_files(path: Path) -> list[Path]:
+    """The file itself, or the trace files below a folder, in a fixed order: sub-agents' own files come
+    last.
+    """
+    if not path.is_dir():
+        return [path]
+    found = [file for file in path.rglob("*") if file.name.endswith(SUFFIXES) and file.is_file()]
+    if not found:
+        raise TraceError(f"{path}: the folder holds no {', '.join(SUFFIXES)} file")
+    return sorted(found, key=lambda file: (file.name.startswith("agent-"), file.as_posix()))
+
+
+@contextmanager
+def open_output(path: Path) -> Iterator[IO[bytes]]:
+    """Open for writing; a gzip carries neither its name nor the time: equal content is equal bytes."""
+    try:
+        stream = path.open("wb")
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be written: {error.strerror or error}") from error
+    with stream:
+        if path.suffix != ".gz":
+            yield stream
+            return
+        with gzip.GzipFile(filename="", mode="wb", compresslevel=9, fileobj=stream, mtime=0) as packed:
+            yield cast("IO[bytes]", packed)

@@ -1,0 +1,96 @@
+"""What may be kept of a log that people wrote: hashed ids, names of built-in tools, first words of known
+commands.
+
+Everything else becomes `other`. Pure; it must not know formats. The lists are allow-lists: what is not on
+them may be private.
+"""
+
+import hashlib
+import re
+
+from tao.traces.model import HUMAN_WAIT
+
+OTHER = "other"
+MCP = "mcp"
+COMMAND_CHARS_MAX = 4096
+
+HUMAN_TOOLS = frozenset({"AskUserQuestion", "ExitPlanMode", "request_user_input"})
+BUILTIN_TOOLS = frozenset(
+    """
+    Agent Bash BashOutput Edit EnterPlanMode Glob Grep KillBash KillShell LS LSP ListMcpResourcesTool
+    MultiEdit NotebookEdit NotebookRead Read ReadMcpResourceTool Skill SlashCommand Task TaskCreate TaskGet
+    TaskList TaskOutput TaskStop TaskUpdate TodoRead TodoWrite ToolSearch WebFetch WebSearch Write apply_patch
+    close_agent container.exec exec_command list_mcp_resources local_shell read_file send_input shell
+    shell_command spawn_agent update_plan view_image wait wait_agent web_search write_stdin bash execute_bash
+    str_replace_editor submit
+    """.split()  # noqa: SIM905 - a list of words reads better as words
+)
+COMMAND_HEADS = frozenset(
+    """
+    ag apt apt-get awk bash basename bat black brew bun bundle cargo cat chmod clang cmake composer conda cp
+    curl cut date deno df diff dirname docker docker-compose dotnet du echo env esbuild eslint fd file find
+    flake8 gcc gem gh git go gofmt golangci-lint gradle grep gunzip gzip head helm history hostname id isort
+    java javac jest jq kill kubectl less ln ls lsof make mamba md5sum mise mkdir mount mv mvn mypy ninja node
+    npm npx nproc nvidia-smi nvm open openssl patch perl pgrep php pip pip3 pipx pkill pnpm poetry pre-commit
+    printenv printf ps psql pwd pylint pyright pytest python python3 rails rake realpath redis-cli rg rm rmdir
+    rsync ruby ruff rustc rustfmt scp sed seq sh sha256sum sleep sort sqlite3 ssh stat strings sudo svn swift
+    tail tar tee terraform test time timeout top touch tox tr tree true tsc tsx type uname uniq unzip uv
+    uvicorn uvx vi vim vite vitest wc wget which whoami xargs yarn yq zip zsh
+    """.split()  # noqa: SIM905 - a list of words reads better as words
+)
+_SETUP = frozenset({"cd", "export", "pushd", "popd", "set", "source", ".", "unset"})
+_WRAPPERS = frozenset({"sudo", "nohup", "exec", "env", "command", "time", "nice", "stdbuf"})
+_SEPARATOR = re.compile(r"&&|\|\||[;|&\n]")
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+_DURATION = re.compile(r"\d+(\.\d+)?[smhd]?")
+_SLEEP = re.compile(r"(?:^|[;&|\n])\s*sleep\s+(\d{1,9}(?:\.\d{1,6})?)([smh]?)(?=\s*(?:$|[;&|\n]))")
+_UNIT_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def hashed_id(kind: str, *parts: str) -> str:
+    """A stable id that tells nothing: `kind`, a dash and 12 hex digits of a digest of the parts."""
+    digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass"))
+    return f"{kind}-{digest.hexdigest()[:12]}"
+
+
+def tool_name(name: str) -> str:
+    """The name of a built-in tool, `user_wait` for one that asks the user, `mcp` or `other` otherwise."""
+    if name in HUMAN_TOOLS:
+        return HUMAN_WAIT
+    if name in BUILTIN_TOOLS:
+        return name
+    return MCP if name.startswith(("mcp__", "mcp.")) else OTHER
+
+
+def command_head(command: str) -> str | None:
+    """The first program of a shell command that does work, if it is a known one; `other` if not, None if
+    none.
+    """
+    for part in _SEPARATOR.split(command[:COMMAND_CHARS_MAX]):
+        head = _program(part.split())
+        if head is not None and head not in _SETUP:
+            return head if head in COMMAND_HEADS else OTHER
+    return None
+
+
+def sleep_seconds(command: str) -> float | None:
+    """Seconds of the literal sleeps in a command, None without one."""
+    found = [
+        float(number) * _UNIT_SECONDS[unit] for number, unit in _SLEEP.findall(command[:COMMAND_CHARS_MAX])
+    ]
+    return sum(found) if found else None
+
+
+def _program(words: list[str]) -> str | None:
+    after_timeout = False
+    for word in words:
+        name = word.strip("'\"()`").rpartition("/")[2]
+        if _ASSIGNMENT.match(word) or name in _WRAPPERS or not name:
+            continue
+        if after_timeout and (word.startswith("-") or _DURATION.fullmatch(word)):
+            continue
+        if name == "timeout":
+            after_timeout = True
+            continue
+        return name
+    return None
