@@ -15,6 +15,7 @@ COMMANDS = {
     "demo": "Two emulated replicas under memory pressure: round-robin beside tao.",
     "emulate": "Serve a model of one replica over HTTP, in real time.",
     "replay": "Replay a trace of agent sessions against an endpoint and measure it.",
+    "trace": "Convert, count and sample traces of agent sessions.",
     "plan": "Solve one joint decision from a snapshot file.",
 }
 
@@ -38,7 +39,9 @@ class LazyGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
 @click.version_option(__version__, prog_name="tao")
 def main() -> None:
     """TAO schedules LLM agents: whole sessions across vLLM and SGLang replicas."""

@@ -5,7 +5,7 @@ and formats. It must not know policies, engines, HTTP or what a trace is replaye
 """
 
 from tao.traces.errors import BadLine, SkippedLines, TraceError, refuse
-from tao.traces.formats import AUTO, FORMATS, detect_format, format_named, read_trace
+from tao.traces.formats import AUTO, FORMATS, detect_format, format_named, read_native, read_trace
 from tao.traces.model import TraceSession, TraceTool, TraceTurn
 from tao.traces.sample import sample_path
 from tao.traces.select import Selection, select_sessions
@@ -23,6 +23,7 @@ __all__ = [
     "TraceTurn",
     "detect_format",
     "format_named",
+    "read_native",
     "read_trace",
     "refuse",
     "sample_path",

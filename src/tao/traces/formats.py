@@ -153,6 +153,11 @@ def read_trace(
                 yield session
 
 
+def read_native(path: Path | str, *, on_bad_line: OnBadLine = refuse) -> Iterator[TraceSession]:
+    """`read_trace` of our own format."""
+    return read_trace(path, trace_format="tao", on_bad_line=on_bad_line)
+
+
 class _Check:
     """What holds for the sessions of any format: the ranges of the model, and ids used once."""
 
