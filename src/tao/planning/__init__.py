@@ -7,7 +7,8 @@ checks any assignment. Nothing here knows sessions, replicas or engines.
 from tao.planning.ageing import hold_back
 from tao.planning.answer import Ageing, Answer, Status
 from tao.planning.problem import Item, Knapsack, Problem, ProblemError, SparseValues, Triple
-from tao.planning.solvers import SOLVERS, Solver, UnknownSolverError, WorkLimit, is_small, solve
+from tao.planning.solver import Solver, WorkLimit
+from tao.planning.solvers import SOLVERS, UnknownSolverError, is_small, solve
 from tao.planning.verification import InfeasibleError, verify
 from tao.planning.worker import (
     PlanCrashError,

@@ -7,7 +7,7 @@ on the prices, never its truth. Prices are fixed-point integers and the sum is e
 
 import numpy as np
 
-from tao.planning.instance import Instance, Ints
+from tao.planning.instance import SKIP, Instance, Ints
 from tao.planning.problem import Triple
 
 PRICE_BITS = 20
@@ -17,6 +17,12 @@ _EXACT_MAX = 2**62
 def cheap_bound(instance: Instance) -> Triple:
     """An upper bound of each coordinate on its own, over all assignments; O(n m log n)."""
     return Triple(*(coordinate_bound(instance, values) for values in instance.values))
+
+
+def is_best(instance: Instance, choice: Ints, bound: Triple) -> bool:
+    """Whether cheap bounds alone prove `choice` optimal, ties included."""
+    unaged = not instance.priority.any() or bool((choice[instance.priority > 0] != SKIP).all())
+    return unaged and instance.score(choice).triple == bound and instance.moves(choice) == 0
 
 
 def coordinate_bound(instance: Instance, values: Ints) -> int:

@@ -12,7 +12,8 @@ import traceback
 from typing import BinaryIO
 
 from tao.planning.problem import Item, Knapsack, Problem, Triple
-from tao.planning.solvers import SOLVERS, WorkLimit, solve
+from tao.planning.solver import WorkLimit
+from tao.planning.solvers import SOLVERS, solve
 from tao.planning.wire import (
     FRAME_HEADER,
     Reply,

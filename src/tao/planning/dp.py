@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tao.planning.instance import Instance, Ints, empty_choice
-from tao.planning.packing import pack
+from tao.planning.packing import pack_triple
 
 STATE_BUDGET = 1 << 25
 """Most items x states: the choice table takes one byte for each (32 MiB)."""
@@ -99,16 +99,15 @@ def is_lossless(instance: Instance, grid: Lattice) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DpResult:
-    """`choice` (n,), the cells that were updated, and whether the packed order included the tie-break."""
+    """`choice` (n,) and the number of cells that were compared."""
 
     choice: Ints
     cells: int
-    has_ties: bool
 
 
 def solve_lattice(instance: Instance, grid: Lattice) -> DpResult | None:
     """Maximise the packed value over the lattice; None if the values have no packed form."""
-    packed = pack(instance)
+    packed = pack_triple(instance)
     if packed is None:
         return None
     best: NDArray[np.int64] = np.zeros(grid.shape, dtype=np.int64)
@@ -128,7 +127,7 @@ def solve_lattice(instance: Instance, grid: Lattice) -> DpResult | None:
             np.copyto(best[to], candidate, where=better)
             np.copyto(choices[row][to], bin_ + 1, where=better, casting="unsafe")
             cells += candidate.size
-    return DpResult(_read_back(instance, grid, choices), cells, packed.has_ties)
+    return DpResult(_read_back(instance, grid, choices), cells)
 
 
 def _choice_type(instance: Instance) -> type[np.uint8 | np.uint16]:

@@ -7,7 +7,7 @@ the number of states by one more than its knapsacks, so this is for a handful of
 import numpy as np
 
 from tao.planning.instance import SKIP, Instance, Ints, empty_choice
-from tao.planning.packing import Packed
+from tao.planning.packing import Group
 
 ASSIGNMENTS_MAX = 4_096
 STATES_PER_WORK_UNIT = 4
@@ -23,7 +23,7 @@ def assignments_max(instance: Instance) -> int:
     return total
 
 
-def best_by_listing(instance: Instance, packed: Packed) -> Ints:
+def best_by_listing(instance: Instance, packed: Group) -> Ints:
     """The best assignment by packed value; ties go to the one listed first (skip before knapsacks, ids in order)."""
     _, m = instance.shape
     tokens = instance.capacities[None, :].copy()

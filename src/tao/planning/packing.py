@@ -1,9 +1,11 @@
-"""A score as one int64: the radix form that lets the dynamic programme compare whole values in one instruction.
+"""Scores as int64: the radix form that lets a solver compare whole values in one instruction.
 
-Lexicographic order is kept exactly because each radix exceeds the largest sum its coordinate can reach. Where the
-sum does not fit in 63 bits the tie-break is dropped first; if that is not enough, there is no packed form.
+The coordinates of a score are levels, the most important first. Neighbouring levels are packed into one integer per
+pair as long as the largest sum fits in 62 bits; the radix of a level exceeds the largest sum that it can reach, so
+lexicographic order is kept exactly. What does not fit becomes a further group, to be maximised after the first.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,35 +14,90 @@ from tao.planning.bounds import coordinate_bound
 from tao.planning.instance import Instance, Ints
 
 PACKED_MAX = 2**62
+TRIPLE_LEVELS = 4
+"""Priority and the three coordinates of the triple; the tie-break is the fifth level."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Packed:
-    """`values` (n, m): priority, credit, readiness, footprint and, if `has_ties`, the tie, as one integer each."""
+class Level:
+    """One coordinate: `values` (n, m), and what their sum over any assignment lies between."""
 
     values: Ints
-    has_ties: bool
+    least: int
+    most: int
+
+    @property
+    def radix(self) -> int:
+        return self.most - self.least + 1
 
 
-def pack(instance: Instance) -> Packed | None:
-    """Pack each pair's value, or None if the largest sum does not fit."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """Neighbouring levels as one integer for each pair: `values` (n, m) is `sum(level * multiplier)`."""
+
+    levels: tuple[Level, ...]
+    multipliers: tuple[int, ...]
+    values: Ints
+
+    def ceilings(self, bound: int, reached: Sequence[int]) -> list[int]:
+        """Upper bounds of the levels, from an upper `bound` of the packed sum.
+
+        The bound of a level holds among assignments that match `reached` in the levels before it; it says no more
+        than `Level.most` once an earlier level is not known to have reached its own bound.
+        """
+        result: list[int] = []
+        rest = bound
+        for at, (level, multiplier) in enumerate(zip(self.levels, self.multipliers, strict=True)):
+            lower = zip(self.levels[at + 1 :], self.multipliers[at + 1 :], strict=True)
+            ceiling = (rest - sum(later.least * m for later, m in lower)) // multiplier
+            result.append(min(ceiling, level.most))
+            if ceiling != reached[at]:
+                result += [later.most for later in self.levels[at + 1 :]]
+                break
+            rest -= ceiling * multiplier
+        return result
+
+
+def levels(instance: Instance) -> tuple[Level, ...]:
+    """Priority, credit, readiness, footprint, tie."""
     ones: Ints = instance.eligible.astype(np.int64)
-    priority = instance.priority[:, None] * ones
-    ceilings = [
-        min(int(instance.priority.sum()), coordinate_bound(instance, priority)),
-        *(coordinate_bound(instance, values) for values in instance.values),
-    ]
     placed = coordinate_bound(instance, ones)
-    tie_radix = (placed + 1) ** 2
-    triple = 1
-    for ceiling in ceilings:
-        triple *= ceiling + 1
-    if triple > PACKED_MAX:
-        return None
-    packed: Ints = priority
-    for ceiling, values in zip(ceilings[1:], instance.values, strict=True):
-        packed = packed * (ceiling + 1) + values
-    if triple * tie_radix > PACKED_MAX:
-        return Packed(packed, has_ties=False)
-    ties: Ints = np.where(instance.ties() == 1, 1, -placed)
-    return Packed(packed * tie_radix + ties * ones, has_ties=True)
+    priority: Ints = instance.priority[:, None] * ones
+    leading = min(int(instance.priority.sum()), coordinate_bound(instance, priority))
+    ties: Ints = np.where(instance.ties() == 1, 1, -placed) * ones
+    return (
+        Level(priority, 0, leading),
+        *(Level(values, 0, coordinate_bound(instance, values)) for values in instance.values),
+        Level(ties, -placed * placed, placed),
+    )
+
+
+def pack(instance: Instance) -> tuple[Group, ...]:
+    """All levels in as few groups as fit."""
+    groups: list[Group] = []
+    pending: list[Level] = []
+    size = 1
+    for level in levels(instance):
+        if pending and size * level.radix > PACKED_MAX:
+            groups.append(_group(pending))
+            pending, size = [], 1
+        pending.append(level)
+        size *= level.radix
+    return (*groups, _group(pending))
+
+
+def pack_triple(instance: Instance) -> Group | None:
+    """The first group, where it holds at least priority and the whole triple."""
+    first = pack(instance)[0]
+    return first if len(first.levels) >= TRIPLE_LEVELS else None
+
+
+def _group(members: list[Level]) -> Group:
+    multipliers = [1]
+    for level in reversed(members[1:]):
+        multipliers.append(multipliers[-1] * level.radix)
+    multipliers.reverse()
+    values = np.zeros_like(members[0].values)
+    for level, multiplier in zip(members, multipliers, strict=True):
+        values += level.values * multiplier
+    return Group(tuple(members), tuple(multipliers), values)
