@@ -1,0 +1,73 @@
+"""Putting a page's series together: one value a rank, sums and means over ranks.
+
+An engine with data parallelism has one series of each kind per rank; taking the first one would see a fraction of its
+capacity. It must not know metric names.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from tao.engines.samples import Sample, Samples
+from tao.engines.status import RankStatus
+
+
+def by_rank(samples: Sequence[Sample], rank_labels: tuple[str, ...]) -> dict[str, float]:
+    """The values of one gauge or counter per rank; several series of a rank (models, reasons) are added up."""
+    values: dict[str, float] = {}
+    for sample in samples:
+        rank = rank_of(sample, rank_labels)
+        values[rank] = values.get(rank, 0.0) + sample.value
+    return values
+
+
+def rank_of(sample: Sample, rank_labels: tuple[str, ...]) -> str:
+    """The rank a series belongs to; `0` where it has no such label."""
+    return next((sample.labels[label] for label in rank_labels if sample.labels.get(label)), "0")
+
+
+def total(samples: Samples, names: Sequence[str], told: list[str] | None = None) -> float | None:
+    """The sum over all series of the first name the page has; a missing one is noted in `told`."""
+    found = samples.first_of(names)
+    if not found:
+        if told is not None:
+            told.append(f"metrics page has no {names[0]}")
+        return None
+    return sum(sample.value for sample in found)
+
+
+def rank_rows(
+    capacity: Mapping[str, float],
+    running: Mapping[str, float],
+    waiting: Mapping[str, float],
+    usage: Mapping[str, float],
+) -> tuple[RankStatus, ...]:
+    """One row for each rank that any of the values names, in the order of rank numbers."""
+    ranks = sorted({*capacity, *running, *waiting, *usage}, key=lambda rank: (len(rank), rank))
+    return tuple(
+        RankStatus(
+            rank, _whole(capacity, rank), _whole(running, rank), _whole(waiting, rank), usage.get(rank)
+        )
+        for rank in ranks
+    )
+
+
+def sum_or_none(values: Sequence[int | None]) -> int | None:
+    """The sum, where every value is known."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known and len(known) == len(values) else None
+
+
+def mean_usage(rows: Sequence[RankStatus]) -> float | None:
+    """KV usage over all ranks, weighted by capacity where that is known of every rank."""
+    known = [(row.kv_usage, row.capacity_tokens) for row in rows if row.kv_usage is not None]
+    if not known:
+        return None
+    weights = [capacity or 0 for _, capacity in known]
+    if not all(weights):
+        weights = [1] * len(known)
+    weighted = sum(usage * weight for (usage, _), weight in zip(known, weights, strict=True))
+    return weighted / sum(weights)
+
+
+def _whole(values: Mapping[str, float], rank: str) -> int | None:
+    value = values.get(rank)
+    return None if value is None or value < 0 else round(value)

@@ -1,0 +1,72 @@
+"""Samples of a Prometheus page, line by line: a bad line is named and left out, the others still count.
+
+Only the wanted names are parsed (a page of a busy engine is mostly histogram buckets), by the parser of
+prometheus-client, so that scientific notation, infinities and escapes in labels read as they should. It must not know
+engines.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from prometheus_client.parser import text_string_to_metric_families
+
+PAGE_BYTES_MAX = 8 << 20
+_SHOWN_CHARS = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One series: its labels and value (finite)."""
+
+    labels: Mapping[str, str]
+    value: float
+
+
+@dataclass(slots=True)
+class Samples:
+    """The wanted samples of one page, by name, and what was wrong with it."""
+
+    by_name: dict[str, list[Sample]] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def first_of(self, names: Iterable[str]) -> list[Sample]:
+        """The samples of the first of `names` that the page has: newer names before older ones."""
+        return next((self.by_name[name] for name in names if name in self.by_name), [])
+
+
+def read_samples(page: bytes, wanted: frozenset[str]) -> Samples:
+    """The samples of `page` whose name is in `wanted`."""
+    samples = Samples()
+    if len(page) > PAGE_BYTES_MAX:
+        samples.problems.append(
+            f"metrics page of {len(page)} bytes: only the first {PAGE_BYTES_MAX} were read"
+        )
+    text = page[:PAGE_BYTES_MAX].decode("utf-8", "replace")
+    for number, line in enumerate(text.split("\n"), start=1):
+        name = _name(line)
+        if name in wanted:
+            _read(samples, name, line.strip(), number)
+    return samples
+
+
+def _name(line: str) -> str:
+    stripped = line.lstrip()
+    end = min((at for at in map(stripped.find, "{ \t") if at >= 0), default=len(stripped))
+    return stripped[:end].rstrip("\r")
+
+
+def _read(samples: Samples, name: str, line: str, number: int) -> None:
+    try:
+        found = [sample for family in text_string_to_metric_families(line) for sample in family.samples]
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError):
+        # The parser documents ValueError only; a line cut in the middle makes it raise others.
+        found = []
+    if len(found) != 1:
+        samples.problems.append(f"metrics line {number} is unreadable: {line[:_SHOWN_CHARS]!r}")
+        return
+    sample = found[0]
+    if not math.isfinite(sample.value):
+        samples.problems.append(f"{name} is {sample.value} (metrics line {number})")
+        return
+    samples.by_name.setdefault(name, []).append(Sample(dict(sample.labels), float(sample.value)))

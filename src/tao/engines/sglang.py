@@ -1,0 +1,66 @@
+"""SGLang's metrics page (`--enable-metrics`).
+
+Capacity is `sglang:max_total_num_tokens`, or pages times page size of `sglang:cache_config_info`. Series repeat per
+tensor-parallel rank with equal values, so one of each data-parallel rank counts. It must not know HTTP or decisions.
+"""
+
+from tao.engines.ranks import mean_usage, rank_of, rank_rows, sum_or_none, total
+from tao.engines.samples import Samples, read_samples
+from tao.engines.status import EngineStatus
+
+PREFIX = "sglang:"
+
+_RANK_LABELS = ("dp_rank", "engine")
+_CAPACITY = ("sglang:max_total_num_tokens",)
+_RUNNING = ("sglang:num_running_reqs",)
+_WAITING = ("sglang:num_queue_reqs",)
+_USAGE = ("sglang:token_usage",)
+_HITS = ("sglang:cached_tokens_total",)
+_RETRACTED = ("sglang:num_retracted_reqs_total", "sglang:num_retracted_reqs")
+_PROMPT = ("sglang:prompt_tokens_total",)
+_OUTPUT = ("sglang:generation_tokens_total",)
+_WANTED = frozenset((*_CAPACITY, *_RUNNING, *_WAITING, *_USAGE, *_HITS, *_RETRACTED, *_PROMPT, *_OUTPUT))
+
+
+class SglangAdapter:
+    """SGLang 0.4 and later, started with `--enable-metrics`."""
+
+    name = "sglang"
+    health_path = "/health"
+    metrics_path = "/metrics"
+
+    def read(self, page: bytes) -> EngineStatus:
+        """See `EngineAdapter.read`. Prefix queries are the prompt tokens: SGLang looks all of them up."""
+        samples = read_samples(page, _WANTED)
+        problems = samples.problems
+        rows = rank_rows(
+            _per_rank(samples, _CAPACITY, problems),
+            _per_rank(samples, _RUNNING, problems),
+            _per_rank(samples, _WAITING, problems),
+            _per_rank(samples, _USAGE, problems),
+        )
+        prompt = total(samples, _PROMPT, problems)
+        return EngineStatus(
+            engine=self.name,
+            capacity_tokens=sum_or_none([row.capacity_tokens for row in rows]),
+            running=sum_or_none([row.running for row in rows]),
+            waiting=sum_or_none([row.waiting for row in rows]),
+            kv_usage=mean_usage(rows),
+            prefix_query_tokens=prompt,
+            prefix_hit_tokens=total(samples, _HITS, problems),
+            preemptions=total(samples, _RETRACTED),
+            prompt_tokens=prompt,
+            output_tokens=total(samples, _OUTPUT, problems),
+            ranks=rows,
+            problems=tuple(problems),
+        )
+
+
+def _per_rank(samples: Samples, names: tuple[str, ...], problems: list[str]) -> dict[str, float]:
+    found = samples.first_of(names)
+    if not found:
+        problems.append(f"metrics page has no {names[0]}")
+    values: dict[str, float] = {}
+    for sample in found:
+        values.setdefault(rank_of(sample, _RANK_LABELS), sample.value)
+    return values

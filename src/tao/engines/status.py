@@ -1,0 +1,67 @@
+"""What an engine tells of itself at one moment, whatever engine it is.
+
+Values that it did not tell are None, and each missing or unreadable one is named in `problems`: staleness and absence
+are explicit, never a guess. This file must not know HTTP, metric names or decisions.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class RankStatus:
+    """One data-parallel rank: an engine core with a KV cache of its own."""
+
+    rank: str
+    capacity_tokens: int | None = None
+    running: int | None = None
+    waiting: int | None = None
+    kv_usage: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatus:
+    """One reading of an engine.
+
+    Requests and KV tokens are sums over `ranks`. `kv_usage` (0..1) is weighted by capacity; engines count only blocks
+    of running requests, so an idle engine with a full prefix cache reads 0. Counters are totals since the engine
+    started: prefix queries and hits and tokens in tokens, preemptions in events.
+    """
+
+    engine: str
+    capacity_tokens: int | None = None
+    running: int | None = None
+    waiting: int | None = None
+    kv_usage: float | None = None
+    prefix_query_tokens: float | None = None
+    prefix_hit_tokens: float | None = None
+    preemptions: float | None = None
+    prompt_tokens: float | None = None
+    output_tokens: float | None = None
+    ranks: tuple[RankStatus, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def served_tokens(self) -> float | None:
+        """Grows while the engine lives; a smaller value than before means that it has restarted."""
+        known = [count for count in (self.prompt_tokens, self.output_tokens) if count is not None]
+        return sum(known) if known else None
+
+
+class EngineAdapter(Protocol):
+    """Knows where one kind of engine tells what, and how to read it."""
+
+    @property
+    def name(self) -> str:
+        """`vllm`, `sglang`, ..."""
+
+    @property
+    def health_path(self) -> str:
+        """Answers 200 while the engine can serve."""
+
+    @property
+    def metrics_path(self) -> str:
+        """The Prometheus page."""
+
+    def read(self, page: bytes) -> EngineStatus:
+        """The status that a metrics page shows; never raises."""
