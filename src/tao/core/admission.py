@@ -20,7 +20,7 @@ from tao.core.events import TurnKind
 from tao.core.facts import SessionClosed, SessionInterrupted, ToolStarted, TurnDispatched
 from tao.core.ids import ReplicaId
 from tao.core.ledger import Reservation
-from tao.core.phases import Acting, Closed, Running, Stopping, Waiting
+from tao.core.phases import Acting, Away, Closed, Running, Stopping, Waiting
 from tao.core.session import Placement, Session, Turn
 from tao.core.transitions import Expired, Interrupted, Placed, Refused, Stimulus, row
 
@@ -142,16 +142,16 @@ def refuse_held(ctx: Context, session: Session, cause: Refusal) -> None:
 
 
 def leave_pool_unserved(ctx: Context, session: Session, cause: Closing) -> None:
-    """No turn is held any more: back to acting when the session is known from earlier turns, else it is over."""
+    """No turn is held any more: a session known from earlier turns is away, a new one is over."""
     if session.turns_finished and session.side_of is None:
-        ctx.state.enter(session, Acting((), ctx.now, None), ctx.now)
+        ctx.state.enter(session, Away(ctx.now), ctx.now)
         ctx.tell(ToolStarted(ctx.now, session.id, session.tenant, ()))
     else:
         close(ctx, session, cause)
 
 
 def expire(ctx: Context, session: Session, cause: Closing) -> None:
-    """Forget an acting session that was idle too long or has to make room."""
+    """Forget an acting or away session that was idle too long or has to make room."""
     before = session.phase
     close(ctx, session, cause)
     check_row(before, Expired, session.phase)

@@ -11,7 +11,7 @@ from tao.core.commands import Closing, ComputePlan, Interruption, Reason, Refusa
 from tao.core.context import Context, Outstanding
 from tao.core.events import PlanFailed, PlanReady, ShutdownStarted, WakeUp
 from tao.core.ids import PlanId, ReplicaId, SessionId
-from tao.core.phases import Acting
+from tao.core.phases import Acting, Away
 from tao.core.ports import Assignment
 from tao.core.session import ReplicaState, Session
 
@@ -140,5 +140,5 @@ def _expire_idle(ctx: Context) -> None:
         if heard_at + ctx.settings.idle_seconds_max > ctx.now:
             return
         session = ctx.state.sessions[session_id]
-        assert isinstance(session.phase, Acting), session
+        assert isinstance(session.phase, Acting | Away), session
         expire(ctx, session, Closing.IDLE)

@@ -29,7 +29,7 @@ from tao.core.events import (
     Usage,
 )
 from tao.core.facts import ToolEnded, ToolStarted, TurnSettled
-from tao.core.phases import Acting, Running, Stopping, Waiting
+from tao.core.phases import Acting, Away, Running, Stopping, Waiting
 from tao.core.session import CacheEvidence, ReplicaState, Session, Turn
 
 CACHE_RATE_MOMENTUM = 0.1
@@ -117,7 +117,7 @@ def session_ended(ctx: Context, event: SessionEnded) -> None:
                 ctx.emit(RefuseTurn(turn, session.id, Refusal.SESSION_ENDED))
             ctx.state.enter(session, Waiting((), before.since), ctx.now)
             close(ctx, session, Closing.ENDED)
-        case Acting():
+        case Acting() | Away():
             close(ctx, session, Closing.ENDED)
         case _:
             session.ended = True
@@ -233,8 +233,13 @@ def _move_on(ctx: Context, session: Session, event: TurnFinished | TurnFailed | 
         _enter_in_flight(ctx, session, rest, before.replica)
     elif session.side_of is not None or session.ended:
         close(ctx, session, Closing.SIDE_DONE if session.side_of is not None else Closing.ENDED)
-    else:
+    elif isinstance(event, TurnFinished):
         _act(ctx, session, before)
+    else:
+        # The client has gone, or was told of a failure: nothing runs that it would come back from.
+        session.tools = ()
+        ctx.state.ledger.release(session.id)
+        ctx.state.enter(session, Away(ctx.now), ctx.now)
     check_row(before, type(event), session.phase)
     ctx.state.forget_removed()
 

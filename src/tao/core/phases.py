@@ -57,13 +57,24 @@ class Acting:
 
 
 @dataclass(frozen=True, slots=True)
+class Away:
+    """The last turn did not finish: the client hung up, or was told of a failure or a refusal.
+
+    Nothing is known to run that it would come back from, so it holds no admission and is no candidate for one. What the
+    caches hold of it stays known, in case it comes back within the idle bound.
+    """
+
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
 class Closed:
     """Over; the record is dropped at the end of the event that led here."""
 
     cause: Closing
 
 
-Phase = Absent | Waiting | Running | Stopping | Acting | Closed
+Phase = Absent | Waiting | Running | Stopping | Acting | Away | Closed
 
 
 def turns_of(phase: Absent | Phase) -> tuple[TurnId, ...]:

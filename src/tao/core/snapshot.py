@@ -2,7 +2,7 @@
 
 from tao.core.context import Context
 from tao.core.ids import SessionId
-from tao.core.phases import Acting, Phase, Running, Stopping, Waiting
+from tao.core.phases import Acting, Away, Phase, Running, Stopping, Waiting
 from tao.core.session import Replica, Session
 
 
@@ -94,6 +94,8 @@ def _why(ctx: Context, session: Session) -> str:
             return f"runs on {replica}" + (f" (placed there: {placed.reason.value})" if placed else "")
         case Stopping(replica=replica):
             return f"was asked to stop on {replica}; the engine has not confirmed yet"
+        case Away():
+            return "its last turn did not finish: it holds nothing until it comes back"
         case Acting(home=None):
             return "its tool runs and it holds no admission: it is a candidate of the next plan"
         case Acting(home=home):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from tao.core.ids import ReplicaId, SessionId, TurnId
 from tao.core.ledger import Ledger
-from tao.core.phases import Acting, Closed, Phase, Running, Stopping, Waiting, turns_of
+from tao.core.phases import Acting, Away, Closed, Phase, Running, Stopping, Waiting, turns_of
 from tao.core.session import Replica, ReplicaState, Session, Turn
 from tao.core.settings import SchedulerSettings
 
@@ -25,7 +25,7 @@ class State:
         self.ledger = Ledger()
         self.pool: dict[SessionId, None] = {}
         self.holding: dict[SessionId, float] = {}  # Waiting sessions, since when, oldest first
-        self.idle: dict[SessionId, float] = {}  # Acting sessions, last heard of, oldest first
+        self.idle: dict[SessionId, float] = {}  # Acting and Away sessions, last heard of, oldest first
         self.held_turns = 0
         self.planning = False
         self.none_up_since: float | None = 0.0  # none has joined yet
@@ -65,12 +65,12 @@ class State:
             self.held_turns -= len(old.turns)
             if not isinstance(phase, Waiting):
                 del self.holding[session.id]
-        elif isinstance(old, Acting) and not isinstance(phase, Acting):
+        elif isinstance(old, Acting | Away) and not isinstance(phase, Acting | Away):
             del self.idle[session.id]
         if isinstance(phase, Waiting):
             self.held_turns += len(phase.turns)
             self.holding.setdefault(session.id, at)
-        elif isinstance(phase, Acting):
+        elif isinstance(phase, Acting | Away):
             self.idle.setdefault(session.id, at)
         if isinstance(phase, Waiting) or (isinstance(phase, Acting) and phase.home is None):
             self.pool.setdefault(session.id)
@@ -118,13 +118,13 @@ class State:
         in_phases: dict[TurnId, SessionId] = {}
         for session in self.sessions.values():
             self._check_session(session)
-            assert isinstance(session.phase, Acting) or turns_of(session.phase), session
+            assert isinstance(session.phase, Acting | Away) or turns_of(session.phase), session
             in_phases |= dict.fromkeys(turns_of(session.phase), session.id)
         assert in_phases == {turn.id: turn.session for turn in self.turns.values()}
         assert self.held_turns == sum(turn.replica is None for turn in self.turns.values())
         assert set(self.holding) == {s.id for s in self.sessions.values() if isinstance(s.phase, Waiting)}
         assert list(self.holding.values()) == sorted(self.holding.values())
-        assert set(self.idle) == {s.id for s in self.sessions.values() if isinstance(s.phase, Acting)}
+        assert set(self.idle) == {s.id for s in self.sessions.values() if isinstance(s.phase, Acting | Away)}
         assert list(self.idle.values()) == sorted(self.idle.values())
         assert len(self.sessions) <= self.settings.sessions_max
         assert self.held_turns <= self.settings.held_turns_max
@@ -133,7 +133,7 @@ class State:
     def _check_session(self, session: Session) -> None:
         phase, admission = session.phase, self.ledger.admission(session.id)
         assert not isinstance(phase, Closed), session
-        assert (session.id in self.pool) == (session.home is None), session
+        assert (session.id in self.pool) == (session.home is None and not isinstance(phase, Away)), session
         assert (admission.replica if admission else None) == session.home, session
         led = [t.live_tokens for t in map(self.turns.__getitem__, turns_of(phase)) if t.leads]
         assert session.live_tokens == max(session.footprint_tokens, *led, 0), session

@@ -24,7 +24,7 @@ from tao.core.events import (
     TurnProgress,
     TurnStopped,
 )
-from tao.core.phases import Absent, Acting, Closed, Phase, Running, Stopping, Waiting
+from tao.core.phases import Absent, Acting, Away, Closed, Phase, Running, Stopping, Waiting
 
 
 class Placed:
@@ -51,17 +51,17 @@ TABLE: dict[tuple[PhaseType, Stimulus], tuple[PhaseType, ...]] = {
     (Absent, TurnArrived): (Waiting, Running, Absent),
     # Waiting: turns are held; the session is in the pool.
     (Waiting, TurnArrived): (Waiting, Running),
-    (Waiting, ClientLeft): (Waiting, Acting, Closed),
+    (Waiting, ClientLeft): (Waiting, Away, Closed),
     (Waiting, SessionEnded): (Closed,),
     (Waiting, Placed): (Running,),
-    (Waiting, Refused): (Acting, Closed),
+    (Waiting, Refused): (Away, Closed),
     # Running: turns are on the engine. The phase is left when the last of them ends.
     (Running, TurnArrived): (Running,),
     (Running, FirstToken): (Running,),
     (Running, TurnProgress): (Running,),
     (Running, TurnFinished): (Running, Stopping, Acting, Closed),
-    (Running, TurnFailed): (Running, Stopping, Acting, Closed),
-    (Running, TurnStopped): (Running, Stopping, Acting, Closed),
+    (Running, TurnFailed): (Running, Stopping, Away, Closed),
+    (Running, TurnStopped): (Running, Stopping, Away, Closed),
     (Running, ClientLeft): (Running, Stopping),
     (Running, SessionEnded): (Running,),
     # Stopping: asked to stop, not yet stopped. A new turn brings the session back to Running.
@@ -69,8 +69,8 @@ TABLE: dict[tuple[PhaseType, Stimulus], tuple[PhaseType, ...]] = {
     (Stopping, FirstToken): (Stopping,),
     (Stopping, TurnProgress): (Stopping,),
     (Stopping, TurnFinished): (Stopping, Acting, Closed),
-    (Stopping, TurnFailed): (Stopping, Acting, Closed),
-    (Stopping, TurnStopped): (Stopping, Acting, Closed),
+    (Stopping, TurnFailed): (Stopping, Away, Closed),
+    (Stopping, TurnStopped): (Stopping, Away, Closed),
     (Stopping, SessionEnded): (Stopping,),
     # Acting: a tool runs. With a home the session is admitted there, without one it is in the pool.
     (Acting, TurnArrived): (Waiting, Running, Acting),
@@ -80,6 +80,10 @@ TABLE: dict[tuple[PhaseType, Stimulus], tuple[PhaseType, ...]] = {
     (Acting, Placed): (Acting,),
     (Acting, Interrupted): (Acting,),
     (Acting, Expired): (Closed,),
+    # Away: the last turn did not finish. Nothing is held for the session; it may come back.
+    (Away, TurnArrived): (Waiting, Running, Away),
+    (Away, SessionEnded): (Closed,),
+    (Away, Expired): (Closed,),
 }
 
 

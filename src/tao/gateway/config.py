@@ -86,7 +86,7 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     replicas: tuple[str, ...] = ()
     host: str = "127.0.0.1"
-    port: int = 8300
+    port: int = 8100
     policy: str = "tao"
     speed: float = 1.0
     capacity_tokens: int | None = None
