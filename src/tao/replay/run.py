@@ -17,10 +17,10 @@ from tao.replay.clock import ModelClock
 from tao.replay.config import ReplayConfig
 from tao.replay.conversation import SHARED_SHARE_MAX, Conversation, SharedPrompts
 from tao.replay.endpoint import first_model, open_http, tokenized_length
-from tao.replay.family import family_trees
 from tao.replay.progress import OnProgress, Tally
 from tao.replay.text import TextPool, TokenRatio
 from tao.replay.turn import TurnRunner
+from tao.traces.family import family_trees
 from tao.traces.model import TraceSession
 
 CALIBRATION_CHARS = 8_000
