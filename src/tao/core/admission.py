@@ -22,7 +22,7 @@ from tao.core.ids import ReplicaId
 from tao.core.ledger import Reservation
 from tao.core.phases import Acting, Away, Closed, Running, Stopping, Waiting
 from tao.core.session import Placement, Session, Turn
-from tao.core.transitions import Expired, Interrupted, Placed, Refused, Stimulus, row
+from tao.core.transitions import Expired, Interrupted, Lapsed, Placed, Refused, Stimulus, row
 
 
 def check_row(before: object, stimulus: Stimulus, after: object) -> None:
@@ -128,6 +128,18 @@ def interrupt(ctx: Context, session: Session, reason: Interruption) -> None:
     ctx.emit(InterruptSession(session.id, before.home, reason))
     ctx.tell(SessionInterrupted(ctx.now, session.id, before.home))
     check_row(before, Interrupted, after)
+
+
+def lapse(ctx: Context, session: Session) -> None:
+    """Give up on a session whose tool is overdue beyond belief: it holds nothing and waits for nothing."""
+    before = session.phase
+    assert isinstance(before, Acting), session
+    ctx.state.ledger.release(session.id)
+    ctx.state.enter(session, Away(ctx.now, before.tools, before.since), ctx.now)
+    if before.home is not None:
+        session.interrupts += 1
+        ctx.emit(InterruptSession(session.id, before.home, Interruption.LAPSED))
+    check_row(before, Lapsed, session.phase)
 
 
 def refuse_held(ctx: Context, session: Session, cause: Refusal) -> None:

@@ -18,7 +18,7 @@ from tao.core.context import Context
 from tao.core.events import TurnArrived, TurnKind
 from tao.core.facts import ToolEnded, TurnHeld
 from tao.core.ids import SessionId, side_session_id
-from tao.core.phases import Absent, Acting, Running, Stopping, Waiting
+from tao.core.phases import Absent, Acting, Away, Running, Stopping, Waiting
 from tao.core.ports import Hold, Place
 from tao.core.session import Replica, ReplicaState, Session, Turn
 
@@ -78,9 +78,11 @@ def _update_main_line(ctx: Context, session: Session, event: TurnArrived) -> Non
     session.epoch += 1
     session.pinned = event.pinned
     session.ended = False  # a released session that comes back goes on
-    if isinstance(session.phase, Acting) and session.phase.finished_at is None:
-        phase = session.phase
-        ctx.tell(ToolEnded(ctx.now, session.id, session.tenant, phase.tools, ctx.now - phase.since))
+    match session.phase:
+        case Acting(finished_at=None, tools=tools, since=since):
+            ctx.tell(ToolEnded(ctx.now, session.id, session.tenant, tools, ctx.now - since))
+        case Away(acting_since=float(since), tools=tools):
+            ctx.tell(ToolEnded(ctx.now, session.id, session.tenant, tools, ctx.now - since))
     cover_leader(ctx, session)
 
 

@@ -55,6 +55,7 @@ class Interruption(StrEnum):
     """Why an admission is released at a tool boundary."""
 
     OVERCOMMITTED = "overcommitted"
+    LAPSED = "lapsed"  # overdue beyond belief; the session is Away, not in the waiting pool
     RULE = "rule"
     DRAINING = "draining"
     REPLICA_LOST = "replica-lost"
@@ -125,7 +126,7 @@ class AdmitSession(Command):
 
 @dataclass(frozen=True, slots=True)
 class InterruptSession(Command):
-    """The session lost its admission at a tool boundary and is in the waiting pool."""
+    """The session lost its admission at a tool boundary; it is in the waiting pool, or Away when its return lapsed."""
 
     session: SessionId
     replica: ReplicaId

@@ -6,7 +6,7 @@ which of its sessions changed, lets the policy say what still holds, and admits 
 
 from collections.abc import Iterable
 
-from tao.core.admission import expire, interrupt, place, refuse_held
+from tao.core.admission import expire, interrupt, lapse, place, refuse_held
 from tao.core.commands import Closing, ComputePlan, Interruption, Reason, Refusal
 from tao.core.context import Context, Outstanding
 from tao.core.events import PlanFailed, PlanReady, ShutdownStarted, WakeUp
@@ -72,6 +72,8 @@ def _decide(ctx: Context) -> None:
         session = ctx.state.sessions[session_id]
         overcommitted = session.home is not None and ctx.state.free_tokens(session.home) < 0
         interrupt(ctx, session, Interruption.OVERCOMMITTED if overcommitted else Interruption.RULE)
+    for session_id in ctx.policy.lapsed(ctx.state, ctx.now):
+        lapse(ctx, ctx.state.sessions[session_id])
     decision = ctx.policy.decide(ctx.state, ctx.now)
     _place_by_rule(ctx, decision.placements)
     if decision.request is not None and ctx.outstanding is None and decision.request.candidates:

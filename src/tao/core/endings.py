@@ -4,6 +4,8 @@
 (finished, failed, stopped) passes through both.
 """
 
+from dataclasses import replace
+
 from tao.core.admission import (
     admit,
     check_row,
@@ -29,7 +31,7 @@ from tao.core.events import (
     Usage,
 )
 from tao.core.facts import ToolEnded, ToolStarted, TurnSettled
-from tao.core.phases import Acting, Away, Running, Stopping, Waiting
+from tao.core.phases import Acting, Away, Phase, Running, Stopping, Waiting
 from tao.core.session import CacheEvidence, ReplicaState, Session, Turn
 
 CACHE_RATE_MOMENTUM = 0.1
@@ -128,30 +130,37 @@ def tool_finished(ctx: Context, event: ToolFinished) -> None:
     """Completion observed: the session will be back at once."""
     session = ctx.state.sessions[event.session]
     before = session.phase
-    assert isinstance(before, Acting), session
-    if before.finished_at is not None:
+    acting = _acting_again(before)
+    if acting is None or acting.finished_at is not None:
         ctx.ignore(event)
         return
-    ctx.state.enter(session, Acting(before.tools, before.since, before.home, finished_at=ctx.now), ctx.now)
+    ctx.state.enter(session, replace(acting, finished_at=ctx.now, expected_at=None, told_at=None), ctx.now)
     ctx.state.heard_of(session, ctx.now)
-    ctx.tell(ToolEnded(ctx.now, session.id, session.tenant, before.tools, ctx.now - before.since))
+    ctx.tell(ToolEnded(ctx.now, session.id, session.tenant, acting.tools, ctx.now - acting.since))
+    check_row(before, ToolFinished, session.phase)
 
 
 def tool_expected(ctx: Context, event: ToolExpected) -> None:
     """The tool interface promises a return."""
     session = ctx.state.sessions[event.session]
     before = session.phase
-    assert isinstance(before, Acting), session
-    after = Acting(
-        before.tools,
-        before.since,
-        before.home,
-        before.finished_at,
-        expected_at=event.return_at,
-        told_at=ctx.now,
-    )
-    ctx.state.enter(session, after, ctx.now)
+    acting = _acting_again(before)
+    if acting is None:
+        ctx.ignore(event)
+        return
+    ctx.state.enter(session, replace(acting, expected_at=event.return_at, told_at=ctx.now), ctx.now)
     ctx.state.heard_of(session, ctx.now)
+    check_row(before, ToolExpected, session.phase)
+
+
+def _acting_again(phase: Phase) -> Acting | None:
+    """The phase in which a tool runs; a session that was given up on is a candidate again once its tool is heard of."""
+    match phase:
+        case Acting():
+            return phase
+        case Away(acting_since=float(since), tools=tools):
+            return Acting(tools, since, None)
+    return None
 
 
 def _correct_footprint(session: Session, turn: Turn, usage: Usage | None) -> None:

@@ -58,13 +58,15 @@ class Acting:
 
 @dataclass(frozen=True, slots=True)
 class Away:
-    """The last turn did not finish: the client hung up, or was told of a failure or a refusal.
+    """Nobody knows whether it comes back: its last turn did not finish, or its tool is overdue beyond belief.
 
-    Nothing is known to run that it would come back from, so it holds no admission and is no candidate for one. What the
-    caches hold of it stays known, in case it comes back within the idle bound.
+    It holds no admission and is no candidate for one. What the caches hold of it stays known, in case it comes back
+    within the idle bound. `tools` and `acting_since`: what it was away for, where that is known.
     """
 
     since: float
+    tools: tuple[ToolCall, ...] = ()
+    acting_since: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

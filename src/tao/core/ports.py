@@ -112,6 +112,9 @@ class Policy(Protocol):
     def interrupts(self, view: View, at: float) -> Sequence[SessionId]:
         """Asked first at a planning point: whose admission shall end? Only sessions of `View.acting_on`."""
 
+    def lapsed(self, view: View, at: float) -> Sequence[SessionId]:
+        """Asked after the interrupts: which acting sessions are overdue beyond belief? They become Away."""
+
     def decide(self, view: View, at: float) -> Decision:
         """Asked next, when the interrupts are done. A request is only taken when no plan is outstanding."""
 

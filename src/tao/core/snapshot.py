@@ -95,7 +95,7 @@ def _why(ctx: Context, session: Session) -> str:
         case Stopping(replica=replica):
             return f"was asked to stop on {replica}; the engine has not confirmed yet"
         case Away():
-            return "its last turn did not finish: it holds nothing until it comes back"
+            return "nobody knows whether it comes back: it holds nothing until it does"
         case Acting(home=None):
             return "its tool runs and it holds no admission: it is a candidate of the next plan"
         case Acting(home=home):

@@ -4,8 +4,9 @@ This table is the authority. `Scheduler.handle` looks up (phase, event) before a
 is a late, duplicate or unknown event, which is counted and does nothing. After the handler ran, the phase it led to must
 be one the row allows (asserted, also in production). The state diagram in the docs is generated from here.
 
-Besides events from outside, four stimuli come from the core itself: `Placed` (a decision or a bound gave the session a
-replica), `Interrupted` (it lost its admission at a tool boundary), `Refused` (its held turns were turned away) and
+Besides events from outside, five stimuli come from the core itself: `Placed` (a decision or a bound gave the session a
+replica), `Interrupted` (it lost its admission at a tool boundary), `Lapsed` (it is overdue beyond
+belief), `Refused` (its held turns were turned away) and
 `Expired` (nothing was heard of it for the idle bound, or the table was full).
 
 What the table does not show: turns. A phase names its turns; `turns.py` keeps their records.
@@ -35,6 +36,10 @@ class Interrupted:
     """The session lost its admission at a tool boundary."""
 
 
+class Lapsed:
+    """The session's tool is overdue beyond belief."""
+
+
 class Refused:
     """The held turns of the session were turned away."""
 
@@ -43,7 +48,7 @@ class Expired:
     """The session was idle beyond the bound, or had to make room in a full table."""
 
 
-Stimulus = type[Event] | type[Placed] | type[Interrupted] | type[Refused] | type[Expired]
+Stimulus = type[Event] | type[Placed] | type[Interrupted] | type[Lapsed] | type[Refused] | type[Expired]
 PhaseType = type[Absent] | type[Phase]
 
 TABLE: dict[tuple[PhaseType, Stimulus], tuple[PhaseType, ...]] = {
@@ -79,9 +84,12 @@ TABLE: dict[tuple[PhaseType, Stimulus], tuple[PhaseType, ...]] = {
     (Acting, SessionEnded): (Closed,),
     (Acting, Placed): (Acting,),
     (Acting, Interrupted): (Acting,),
+    (Acting, Lapsed): (Away,),
     (Acting, Expired): (Closed,),
-    # Away: the last turn did not finish. Nothing is held for the session; it may come back.
+    # Away: the last turn did not finish, or the tool is overdue beyond belief. Nothing is held; it may come back.
     (Away, TurnArrived): (Waiting, Running, Away),
+    (Away, ToolFinished): (Acting, Away),
+    (Away, ToolExpected): (Acting, Away),
     (Away, SessionEnded): (Closed,),
     (Away, Expired): (Closed,),
 }

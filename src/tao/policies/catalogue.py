@@ -8,7 +8,13 @@ from difflib import get_close_matches
 
 from tao.core.ports import Policy
 from tao.policies.credit import Credit, HalfLifeCredit, NoCredit
-from tao.policies.interruption import InterruptOrder, LeastValueFirst, SmallestFirst
+from tao.policies.interruption import (
+    InterruptOrder,
+    LeaseWhileExpected,
+    LeastValueFirst,
+    NoLease,
+    SmallestFirst,
+)
 from tao.policies.joint import JointPolicy, Parts
 from tao.policies.pacing import EveryPeriod, OnChange
 from tao.policies.perturn import RoundRobin, StickyLeastLoaded
@@ -25,7 +31,9 @@ def tao_paper() -> Policy:
     """The method to the letter: one decision a second, a changed session voids the plan."""
     credit, readiness = HalfLifeCredit(), ToolReadiness(EmpiricalBernstein())
     order = LeastValueFirst(credit, readiness)
-    return JointPolicy("tao-paper", Parts(credit, readiness, order, EveryPeriod(), DropPlan(), "dp"))
+    return JointPolicy(
+        "tao-paper", Parts(credit, readiness, order, NoLease(), EveryPeriod(), DropPlan(), "dp")
+    )
 
 
 def tao() -> Policy:
@@ -67,7 +75,8 @@ def _tao(
     name: str, credit: Credit, readiness: Readiness, order: InterruptOrder | None = None, solver: str = "dp"
 ) -> Policy:
     order = order or LeastValueFirst(credit, readiness)
-    return JointPolicy(name, Parts(credit, readiness, order, OnChange(), DropChanged(), solver))
+    lease = LeaseWhileExpected(readiness)
+    return JointPolicy(name, Parts(credit, readiness, order, lease, OnChange(), DropChanged(), solver))
 
 
 POLICIES: Mapping[str, Callable[[], Policy]] = {

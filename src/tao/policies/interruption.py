@@ -3,10 +3,11 @@
 Only sessions whose tools run are candidates; turns on the engine grow past the capacity if they must.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from tao.core.ids import SessionId
+from tao.core.phases import Acting
 from tao.core.ports import View
 from tao.core.session import Session
 from tao.policies.credit import Credit
@@ -55,3 +56,35 @@ def overcommitted_interrupts(
             chosen.append(session.id)
             excess_tokens -= weight_tokens(session)
     return chosen
+
+
+class Lease(Protocol):
+    """How long the absence of a session is believed in: until then it keeps its place, or its place in the pool."""
+
+    def lapsed(self, view: View, at: float) -> Sequence[SessionId]:
+        """Acting sessions to give up on."""
+
+
+class NoLease:
+    """The paper's rule: who is away is expected back, however long it takes, until the idle bound."""
+
+    def lapsed(self, view: View, at: float) -> Sequence[SessionId]:  # noqa: ARG002
+        return ()
+
+
+class LeaseWhileExpected:
+    """A session whose return is overdue beyond belief gives way as soon as somebody waits.
+
+    Clients do not say when a session is over; without this, those that have vanished would hold others back until the
+    idle bound.
+    """
+
+    def __init__(self, readiness: Readiness) -> None:
+        self._readiness = readiness
+
+    def lapsed(self, view: View, at: float) -> Sequence[SessionId]:
+        pool = [view.sessions[session] for session in view.pool]
+        away = [session for session in pool if isinstance(session.phase, Acting)]
+        if view.waiting_sessions:
+            away += [session for replica in view.up_replicas() for session in view.acting_on(replica.id)]
+        return [session.id for session in away if self._readiness.lapsed(session, at)]

@@ -16,7 +16,7 @@ from tao.core.plans import Candidate, PlanRequest
 from tao.core.ports import Assignment, Decision, Hold, Place, View
 from tao.core.session import ReplicaState, Session, Turn
 from tao.policies.credit import Credit
-from tao.policies.interruption import InterruptOrder, overcommitted_interrupts
+from tao.policies.interruption import InterruptOrder, Lease, overcommitted_interrupts
 from tao.policies.pacing import Pacing
 from tao.policies.readiness import Readiness
 from tao.policies.stale import StalePlan
@@ -32,6 +32,7 @@ class Parts:
     credit: Credit
     readiness: Readiness
     interrupt_order: InterruptOrder
+    lease: Lease
     pacing: Pacing
     stale_plan: StalePlan
     solver: str
@@ -74,6 +75,9 @@ class JointPolicy:
 
     def interrupts(self, view: View, at: float) -> Sequence[SessionId]:
         return overcommitted_interrupts(view, self.weight_tokens, self._parts.interrupt_order, at)
+
+    def lapsed(self, view: View, at: float) -> Sequence[SessionId]:
+        return self._parts.lease.lapsed(view, at)
 
     def decide(self, view: View, at: float) -> Decision:
         self._parts.pacing.planned(at)

@@ -38,6 +38,9 @@ class PerTurnPolicy:
     def interrupts(self, view: View, at: float) -> Sequence[SessionId]:  # noqa: ARG002
         return ()
 
+    def lapsed(self, view: View, at: float) -> Sequence[SessionId]:  # noqa: ARG002
+        return ()
+
     def decide(self, view: View, at: float) -> Decision:  # noqa: ARG002
         pool = [view.sessions[session] for session in view.pool]
         waiting = [session for session in pool if isinstance(session.phase, Waiting)]

@@ -21,6 +21,9 @@ class Readiness(Protocol):
     def ready(self, session: Session, at: float) -> int:
         """1 when the session is back or is expected within the horizon, else 0."""
 
+    def lapsed(self, session: Session, at: float) -> bool:
+        """Whether the session is overdue beyond belief: nothing says any more that it will come back."""
+
     def observe(self, fact: Fact) -> None:
         """Learn from what happened."""
 
@@ -54,6 +57,13 @@ class ToolReadiness:
         if overdue_seconds <= 0:
             return int(overdue_seconds >= -self._horizon_seconds)
         return int(overdue_seconds <= self._stale_seconds and self._in_probe(overdue_seconds))
+
+    def lapsed(self, session: Session, at: float) -> bool:
+        phase = session.phase
+        if not isinstance(phase, Acting):
+            return False
+        expected_at = self._expected(phase, at).at if phase.finished_at is None else phase.finished_at
+        return at - expected_at > self._stale_seconds
 
     def observe(self, fact: Fact) -> None:
         if isinstance(fact, ToolEnded):
@@ -89,10 +99,16 @@ class ToolReadiness:
 
 
 class NoReadiness:
-    """The ablation: the coordinate says nothing of any session."""
+    """The ablation: the coordinate says nothing of any session, and every absence is believed for the same time."""
+
+    def __init__(self, believed_seconds: float = 35.0) -> None:
+        self._believed_seconds = believed_seconds
 
     def ready(self, session: Session, at: float) -> int:  # noqa: ARG002
         return 0
+
+    def lapsed(self, session: Session, at: float) -> bool:
+        return isinstance(session.phase, Acting) and at - session.phase.since > self._believed_seconds
 
     def observe(self, fact: Fact) -> None:
         pass
