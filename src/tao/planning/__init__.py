@@ -7,6 +7,7 @@ checks any assignment. Nothing here knows sessions, replicas or engines.
 from tao.planning.ageing import hold_back
 from tao.planning.answer import Ageing, Answer, Status
 from tao.planning.problem import Item, Knapsack, Problem, ProblemError, SparseValues, Triple
+from tao.planning.snapshot import SnapshotError, answer_fields, read_snapshot, write_snapshot
 from tao.planning.solver import Solver, WorkLimit
 from tao.planning.solvers import SOLVERS, UnknownSolverError, is_small, solve
 from tao.planning.verification import InfeasibleError, verify
@@ -37,6 +38,7 @@ __all__ = [
     "PlanWorkerError",
     "Problem",
     "ProblemError",
+    "SnapshotError",
     "Solver",
     "SparseValues",
     "Status",
@@ -44,8 +46,11 @@ __all__ = [
     "UnknownSolverError",
     "WorkLimit",
     "WorkerStats",
+    "answer_fields",
     "hold_back",
     "is_small",
+    "read_snapshot",
     "solve",
     "verify",
+    "write_snapshot",
 ]

@@ -85,4 +85,4 @@ def listed_solution(instance: Instance) -> Solution | None:
         return None
     choice = best_by_listing(instance, packed)
     work = total // STATES_PER_WORK_UNIT + heuristics.work_units(instance)
-    return Solution(choice, "optimal", "listing", instance.score(choice).triple, work, quantum_tokens=1)
+    return Solution(choice, "optimal", "listing", instance.score(choice).triple, work)

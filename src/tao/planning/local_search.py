@@ -42,7 +42,7 @@ class _Climb:
         room = int(self.free.max(initial=0))
         waiting = waiting[self.instance.weights[waiting] <= room]
         steps = 0
-        for i in waiting[np.argsort(-self.values[waiting].max(axis=1), kind="stable")]:
+        for i in waiting[np.argsort(-self.values[waiting].max(axis=1, initial=NEVER), kind="stable")]:
             fits = np.flatnonzero(self._fits(int(i)))
             if len(fits) == 0:
                 continue
