@@ -1,4 +1,7 @@
-"""Other `tao` commands run as child processes: started, waited for until they say their address, and ended for sure."""
+"""Other `tao` commands run as child processes: started, waited for until they say their address, and ended for sure.
+
+It knows processes and the one line that a serving command prints when it is ready; what the commands do, it does not know.
+"""
 
 import asyncio
 import contextlib

@@ -1,4 +1,7 @@
-"""`tao serve`: the gateway as a process. Options and a file in; a server that drains on SIGTERM out."""
+"""`tao serve`: the gateway as a process. Options and a file in; a server that drains on SIGTERM out.
+
+This file wires policy, gateway and transport together and owns the process's signals; it decides nothing.
+"""
 
 import asyncio
 import contextlib

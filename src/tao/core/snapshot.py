@@ -1,4 +1,7 @@
-"""The state as JSON-ready data: what `/state` shows and `/explain` tells. Reads only."""
+"""The state as JSON-ready data: what `/state` shows and `/explain` tells.
+
+Reads only. It shows what there is and words why; it must not compute anything that a decision could depend on.
+"""
 
 from tao.core.context import Context
 from tao.core.ids import SessionId

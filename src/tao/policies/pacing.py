@@ -1,4 +1,7 @@
-"""When the next joint decision is due."""
+"""When the next joint decision is due.
+
+A pacing is asked after every event, so it answers from what it was told; it knows neither sessions' values nor plans.
+"""
 
 from typing import Protocol
 

@@ -1,4 +1,8 @@
-"""Policies that place each turn by itself and hold nothing back: what routers do. For comparison."""
+"""Policies that place each turn by itself and hold nothing back: what routers do. For comparison.
+
+A session's admission begins and ends with its turns, so that reservations show the load of the moment; there is no waiting
+pool to decide about, except for turns that arrived while no replica was up.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 

@@ -1,4 +1,7 @@
-"""What remains of a plan when it comes back and the world has moved (method, section 5)."""
+"""What remains of a plan when it comes back and the world has moved (method, section 5).
+
+A rule selects among the plan's own assignments; it makes no new ones and it does not look at values.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
