@@ -50,6 +50,10 @@ class MetricsPage:
             f'{name}{{{self._labels},finished_reason="{reason}"}} {float(count)}' for reason, count in reasons
         ]
         lines += self._first_token_histogram()
+        name = "vllm:e2e_request_latency_seconds"
+        lines += [f"# HELP {name} Arrival to last token, model seconds", f"# TYPE {name} summary"]
+        lines += [f"{name}_sum{{{self._labels}}} {lag.model_seconds}"]
+        lines += [f"{name}_count{{{self._labels}}} {float(lag.requests)}"]
         self._cache_config(lines, stats.total_blocks)
         self._gauge(
             lines,
