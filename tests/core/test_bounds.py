@@ -6,7 +6,7 @@ from core_kit import World, of_kind
 from tao.core import SchedulerSettings
 from tao.core.commands import CloseSession, Closing, DispatchTurn, Reason, Refusal, RefuseTurn
 from tao.core.events import TurnKind
-from tao.core.phases import Acting, Waiting
+from tao.core.phases import Acting, Away, Waiting
 from tao.policies import make_policy
 
 
@@ -102,7 +102,7 @@ def test_a_session_with_a_history_stays_known_when_its_turn_is_refused() -> None
     world.lose("a")
     world.arrive("s", "t2")
     assert not of_kind(world.after(30).wake(), CloseSession)
-    assert isinstance(world.session("s").phase, Acting)
+    assert isinstance(world.session("s").phase, Away)
 
 
 # --- the pool ----------------------------------------------------------------------------------------------------------

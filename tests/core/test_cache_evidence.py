@@ -48,21 +48,27 @@ def test_after_a_turn_prompt_and_output_are_in_the_cache(w: World) -> None:
 
 def test_a_failed_turn_leaves_no_evidence(w: World) -> None:
     w.arrive("s", "t1", 1_000)
-    w.first_token("t1")
-    w.fail("t1")
-    assert w.session("s").evidence == {}
+    w.finish("t1", 1_000, 100)
+    w.arrive("s", "t2", 1_200)
+    w.first_token("t2")
+    w.after(5).fail("t2")
+    assert w.session("s").evidence == {"a": CacheEvidence(1_100, 0.0)}
 
 
-@pytest.mark.parametrize(("prefilled", "evidence"), [(True, {"a": CacheEvidence(1_000, 0.0)}), (False, {})])
+@pytest.mark.parametrize(
+    ("prefilled", "evidence"), [(True, CacheEvidence(2_000, 5.0)), (False, CacheEvidence(1_100, 0.0))]
+)
 def test_a_stopped_turn_leaves_its_prompt_if_that_was_prefilled(
-    w: World, prefilled: bool, evidence: dict[str, CacheEvidence]
+    w: World, prefilled: bool, evidence: CacheEvidence
 ) -> None:
     w.arrive("s", "t1", 1_000)
+    w.finish("t1", 1_000, 100)
+    w.after(5).arrive("s", "t2", 2_000)
     if prefilled:
-        w.first_token("t1")
-    w.leave("t1")
-    w.stopped("t1")
-    assert w.session("s").evidence == evidence
+        w.first_token("t2")
+    w.leave("t2")
+    w.stopped("t2")
+    assert w.session("s").evidence == {"a": evidence}
 
 
 # --- the learned rate of a replica -------------------------------------------------------------------------------------

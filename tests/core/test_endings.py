@@ -14,7 +14,7 @@ from tao.core.commands import (
     RefuseTurn,
     StopTurn,
 )
-from tao.core.phases import Acting, Running, Stopping, Waiting
+from tao.core.phases import Acting, Away, Running, Stopping, Waiting
 from tao.policies import make_policy
 
 RESERVE = 512
@@ -39,7 +39,7 @@ def test_a_turn_that_failed_before_it_answered_gets_one_try_elsewhere(w: World) 
     assert (w.reserved("a"), w.reserved("b")) == (0, 1_512)
     refuse, *_ = w.fail("t1", retryable=True)
     assert refuse == RefuseTurn("t1", "s", Refusal.REPLICA_FAILED)  # type: ignore[arg-type]
-    assert isinstance(w.session("s").phase, Acting)
+    assert w.reserved("b") == 0
 
 
 def test_the_second_attempt_starts_its_count_afresh(w: World) -> None:
@@ -75,7 +75,19 @@ def test_with_one_replica_there_is_no_second_try() -> None:
 def test_what_was_sent_already_is_not_tried_again(w: World) -> None:
     w.arrive("s", "t1")
     assert w.fail("t1") == []
-    assert isinstance(w.session("s").phase, Acting)
+
+
+def test_a_session_whose_turn_failed_is_away_and_holds_nothing(w: World) -> None:
+    w.arrive("s", "t1")
+    w.finish("t1", 1_000, 100)
+    w.arrive("s", "t2", 1_200)
+    w.fail("t2")
+    assert isinstance(w.session("s").phase, Away)
+    assert w.reserved("a") == 0
+    assert not w.scheduler.view.pool
+    [admit, _] = w.after(3).arrive("s", "t3", 1_200)
+    assert isinstance(admit, AdmitSession)
+    assert (admit.replica, admit.weight_tokens) == ("a", 1_200 + RESERVE)  # where its cache lives
 
 
 def test_a_turn_that_was_asked_to_stop_is_not_tried_again(w: World) -> None:
@@ -121,8 +133,9 @@ def test_a_client_that_leaves_a_dispatched_turn_frees_it_when_the_engine_confirm
     assert w.reserved("a") == booked  # the engine works on it still
     assert w.leave("t1") == []
     w.stopped("t1")
-    assert isinstance(w.session("s").phase, Acting)
-    assert w.reserved("a") == 1_000 + RESERVE
+    assert isinstance(w.session("s").phase, Away)
+    assert w.reserved("a") == 0
+    assert bool(w.session("s").evidence) == streaming  # its prompt is in the cache
     w.stopped("t1")
     assert w.ignored == {"ClientLeft": 1, "TurnStopped": 1}
 
@@ -137,7 +150,7 @@ def test_one_of_two_clients_leaves(w: World) -> None:
     assert isinstance(w.session("s").phase, Stopping)
     w.finish("t1")  # it was faster than the stop
     w.stopped("t2")
-    assert isinstance(w.session("s").phase, Acting)
+    assert isinstance(w.session("s").phase, Away)
 
 
 def test_a_new_turn_takes_a_stopping_session_up_again(w: World) -> None:
@@ -157,10 +170,12 @@ def test_a_known_session_whose_client_leaves_while_held_stays_known() -> None:
     w.finish("t1")
     w.lose("a")
     w.arrive("s", "t2")
-    w.leave("t2")
-    phase = w.session("s").phase
-    assert isinstance(phase, Acting)
-    assert (phase.tools, phase.home, phase.finished_at) == ((), None, None)
+    w.after(3).leave("t2")
+    assert w.session("s").phase == Away(3.0)
+    w.after(1).tool_finished("s")
+    assert w.session("s").phase == Away(3.0)  # nothing is known to run: a late event
+    w.tool_expected("s", 5)
+    assert w.ignored == {"ToolFinished": 1, "ToolExpected": 1}
 
 
 # --- the session is released -------------------------------------------------------------------------------------------

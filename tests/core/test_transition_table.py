@@ -21,11 +21,12 @@ from tao.core.events import (
     TurnStopped,
 )
 from tao.core.ids import SessionId, TurnId
-from tao.core.phases import Absent, Acting, Closed, Running, Stopping, Waiting
+from tao.core.phases import Absent, Acting, Away, Closed, Running, Stopping, Waiting
 from tao.core.transitions import (
     TABLE,
     Expired,
     Interrupted,
+    Lapsed,
     PhaseType,
     Placed,
     Refused,
@@ -81,6 +82,11 @@ def running(world: World) -> None:
     world.arrive("s", "t1")
 
 
+def running_again(world: World) -> None:
+    acting(world)
+    world.arrive("s", "t2")
+
+
 def running_twice(world: World) -> None:
     world.arrive("s", "t1")
     world.arrive("s", "t2")
@@ -99,6 +105,11 @@ def running_ended(world: World) -> None:
 def stopping(world: World) -> None:
     running(world)
     world.leave("t1")
+
+
+def stopping_again(world: World) -> None:
+    running_again(world)
+    world.leave("t2")
 
 
 def stopping_twice(world: World) -> None:
@@ -141,6 +152,34 @@ def closed(world: World) -> None:
     world.end("s")
 
 
+def away(world: World) -> None:
+    """Its last turn did not finish."""
+    running_again(world)
+    world.fail("t2")
+
+
+def away_in_a_tool(world: World) -> None:
+    """Overdue beyond belief while another waits."""
+    acting_overdue(world)
+    world.wake()
+
+
+def away_beside_a_full_pool(world: World) -> None:
+    away(world)
+    full_pool(world)
+
+
+def away_nowhere(world: World) -> None:
+    away(world)
+    world.lose("a")
+
+
+def acting_overdue(world: World) -> None:
+    acting(world)
+    world.arrive("x", "x1", 9_000)
+    world.after(120)
+
+
 def plan(world: World) -> None:
     [compute] = world.wake()
     world.answer(compute, ("s", "a"))  # type: ignore[arg-type]  # a ComputePlan, or the test fails here
@@ -158,11 +197,11 @@ CASES: Mapping[tuple[PhaseType, Stimulus, PhaseType], tuple[Step, Step]] = {
     (Waiting, TurnArrived, Waiting): (waiting, lambda w: w.arrive("s", "t2")),
     (Waiting, TurnArrived, Running): (waiting_for_room, lambda w: w.arrive("s", "t2", 20_000)),
     (Waiting, ClientLeft, Waiting): (waiting_twice, lambda w: w.leave("t1")),
-    (Waiting, ClientLeft, Acting): (waiting_again, lambda w: w.leave("t2")),
+    (Waiting, ClientLeft, Away): (waiting_again, lambda w: w.leave("t2")),
     (Waiting, ClientLeft, Closed): (waiting, lambda w: w.leave("t1")),
     (Waiting, SessionEnded, Closed): (waiting, lambda w: w.end("s")),
     (Waiting, Placed, Running): (waiting, rejoin),
-    (Waiting, Refused, Acting): (waiting_again, lambda w: w.after(30).wake()),
+    (Waiting, Refused, Away): (waiting_again, lambda w: w.after(30).wake()),
     (Waiting, Refused, Closed): (waiting, lambda w: w.after(30).wake()),
     (Running, TurnArrived, Running): (running, lambda w: w.arrive("s", "t2")),
     (Running, FirstToken, Running): (running, lambda w: w.first_token("t1")),
@@ -173,11 +212,11 @@ CASES: Mapping[tuple[PhaseType, Stimulus, PhaseType], tuple[Step, Step]] = {
     (Running, TurnFinished, Closed): (running_ended, lambda w: w.finish("t1")),
     (Running, TurnFailed, Running): (running_twice, lambda w: w.fail("t1")),
     (Running, TurnFailed, Stopping): (running_beside_stopping, lambda w: w.fail("t1")),
-    (Running, TurnFailed, Acting): (running, lambda w: w.fail("t1")),
+    (Running, TurnFailed, Away): (running_again, lambda w: w.fail("t2")),
     (Running, TurnFailed, Closed): (running_ended, lambda w: w.fail("t1")),
     (Running, TurnStopped, Running): (running_twice, lambda w: w.stopped("t1")),
     (Running, TurnStopped, Stopping): (running_beside_stopping, lambda w: w.stopped("t1")),
-    (Running, TurnStopped, Acting): (running, lambda w: w.stopped("t1")),
+    (Running, TurnStopped, Away): (running_again, lambda w: w.stopped("t2")),
     (Running, TurnStopped, Closed): (running_ended, lambda w: w.stopped("t1")),
     (Running, ClientLeft, Running): (running_twice, lambda w: w.leave("t1")),
     (Running, ClientLeft, Stopping): (running, lambda w: w.leave("t1")),
@@ -189,10 +228,10 @@ CASES: Mapping[tuple[PhaseType, Stimulus, PhaseType], tuple[Step, Step]] = {
     (Stopping, TurnFinished, Acting): (stopping, lambda w: w.finish("t1")),
     (Stopping, TurnFinished, Closed): (stopping_ended, lambda w: w.finish("t1")),
     (Stopping, TurnFailed, Stopping): (stopping_twice, lambda w: w.fail("t1")),
-    (Stopping, TurnFailed, Acting): (stopping, lambda w: w.fail("t1", retryable=True)),
+    (Stopping, TurnFailed, Away): (stopping_again, lambda w: w.fail("t2", retryable=True)),
     (Stopping, TurnFailed, Closed): (stopping_ended, lambda w: w.fail("t1")),
     (Stopping, TurnStopped, Stopping): (stopping_twice, lambda w: w.stopped("t1")),
-    (Stopping, TurnStopped, Acting): (stopping, lambda w: w.stopped("t1")),
+    (Stopping, TurnStopped, Away): (stopping_again, lambda w: w.stopped("t2")),
     (Stopping, TurnStopped, Closed): (stopping_ended, lambda w: w.stopped("t1")),
     (Stopping, SessionEnded, Stopping): (stopping, lambda w: w.end("s")),
     (Acting, TurnArrived, Waiting): (acting_nowhere, lambda w: w.arrive("s", "t2")),
@@ -203,7 +242,15 @@ CASES: Mapping[tuple[PhaseType, Stimulus, PhaseType], tuple[Step, Step]] = {
     (Acting, SessionEnded, Closed): (acting, lambda w: w.end("s")),
     (Acting, Placed, Acting): (acting_homeless, plan),
     (Acting, Interrupted, Acting): (acting_overcommitted, lambda w: w.wake()),
+    (Acting, Lapsed, Away): (acting_overdue, lambda w: w.wake()),
     (Acting, Expired, Closed): (acting, lambda w: w.after(600).wake()),
+    (Away, TurnArrived, Waiting): (away_nowhere, lambda w: w.arrive("s", "t3")),
+    (Away, TurnArrived, Running): (away, lambda w: w.arrive("s", "t3")),
+    (Away, TurnArrived, Away): (away_beside_a_full_pool, lambda w: w.arrive("s", "t3")),
+    (Away, ToolFinished, Acting): (away_in_a_tool, lambda w: w.tool_finished("s")),
+    (Away, ToolExpected, Acting): (away_in_a_tool, lambda w: w.tool_expected("s", 5)),
+    (Away, SessionEnded, Closed): (away, lambda w: w.end("s")),
+    (Away, Expired, Closed): (away, lambda w: w.after(600).wake()),
 }
 
 
@@ -247,6 +294,7 @@ ARRANGED: Mapping[PhaseType, Step] = {
     Running: running,
     Stopping: stopping,
     Acting: acting,
+    Away: away,
     Closed: closed,
 }
 TURN, SESSION = TurnId("t1"), SessionId("s")

@@ -17,7 +17,7 @@ from tao.core.commands import (
 )
 from tao.core.context import Context
 from tao.core.events import TurnKind
-from tao.core.facts import SessionClosed, SessionInterrupted, ToolStarted, TurnDispatched
+from tao.core.facts import SessionClosed, SessionInterrupted, TurnDispatched
 from tao.core.ids import ReplicaId
 from tao.core.ledger import Reservation
 from tao.core.phases import Acting, Away, Closed, Running, Stopping, Waiting
@@ -135,7 +135,8 @@ def lapse(ctx: Context, session: Session) -> None:
     before = session.phase
     assert isinstance(before, Acting), session
     ctx.state.ledger.release(session.id)
-    ctx.state.enter(session, Away(ctx.now, before.tools, before.since), ctx.now)
+    acting_since = before.since if before.finished_at is None else None
+    ctx.state.enter(session, Away(ctx.now, before.tools, acting_since), ctx.now)
     if before.home is not None:
         session.interrupts += 1
         ctx.emit(InterruptSession(session.id, before.home, Interruption.LAPSED))
@@ -157,7 +158,6 @@ def leave_pool_unserved(ctx: Context, session: Session, cause: Closing) -> None:
     """No turn is held any more: a session known from earlier turns is away, a new one is over."""
     if session.turns_finished and session.side_of is None:
         ctx.state.enter(session, Away(ctx.now), ctx.now)
-        ctx.tell(ToolStarted(ctx.now, session.id, session.tenant, ()))
     else:
         close(ctx, session, cause)
 

@@ -136,13 +136,7 @@ def _join_running(ctx: Context, session: Session, turn: Turn, replica_id: str, r
 def _hold(ctx: Context, session: Session, turn: Turn, before: object) -> None:
     state = ctx.state
     if state.held_turns >= ctx.settings.held_turns_max:
-        ctx.emit(RefuseTurn(turn.id, session.id, Refusal.POOL_FULL))
-        if isinstance(
-            before, Acting
-        ):  # it is back, although it was turned away: remember that its tool has ended
-            after = Acting(before.tools, before.since, before.home, finished_at=before.finished_at or ctx.now)
-            state.enter(session, after, ctx.now)
-            state.heard_of(session, ctx.now)
+        _turn_away(ctx, session, turn, before)
         return
     state.turns[turn.id] = turn
     state.sessions.setdefault(session.id, session)
@@ -152,3 +146,15 @@ def _hold(ctx: Context, session: Session, turn: Turn, before: object) -> None:
         ctx.state.ledger.release(session.id)
     state.enter(session, Waiting((*held, turn.id), since), ctx.now)
     ctx.tell(TurnHeld(ctx.now, session.id, turn.id))
+
+
+def _turn_away(ctx: Context, session: Session, turn: Turn, before: object) -> None:
+    """The pool is full. A session that is turned away is back all the same: its tool has ended, which was told."""
+    ctx.emit(RefuseTurn(turn.id, session.id, Refusal.POOL_FULL))
+    match before:
+        case Acting():
+            after = Acting(before.tools, before.since, before.home, finished_at=before.finished_at or ctx.now)
+            ctx.state.enter(session, after, ctx.now)
+        case Away():
+            ctx.state.enter(session, Away(ctx.now), ctx.now)
+    ctx.state.heard_of(session, ctx.now)

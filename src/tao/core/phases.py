@@ -61,7 +61,7 @@ class Away:
     """Nobody knows whether it comes back: its last turn did not finish, or its tool is overdue beyond belief.
 
     It holds no admission and is no candidate for one. What the caches hold of it stays known, in case it comes back
-    within the idle bound. `tools` and `acting_since`: what it was away for, where that is known.
+    within the idle bound. `tools` and `acting_since`: what it was away for, while that may still be running.
     """
 
     since: float

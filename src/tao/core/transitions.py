@@ -88,8 +88,8 @@ TABLE: dict[tuple[PhaseType, Stimulus], tuple[PhaseType, ...]] = {
     (Acting, Expired): (Closed,),
     # Away: the last turn did not finish, or the tool is overdue beyond belief. Nothing is held; it may come back.
     (Away, TurnArrived): (Waiting, Running, Away),
-    (Away, ToolFinished): (Acting, Away),
-    (Away, ToolExpected): (Acting, Away),
+    (Away, ToolFinished): (Acting,),
+    (Away, ToolExpected): (Acting,),
     (Away, SessionEnded): (Closed,),
     (Away, Expired): (Closed,),
 }
