@@ -1,7 +1,7 @@
 """How sessions are valued, placed, kept and interrupted: TAO and what it is compared with. No I/O.
 
 `catalogue` names every policy; `joint` is the frame of TAO's own, made of the parts in `credit`, `returns`, `readiness`,
-`interruption`, `pacing` and `stale`; `perturn` holds policies that route each turn by itself.
+`interruption`, `pacing` and `stale`; `baselines` holds what others do.
 """
 
 from tao.policies.catalogue import POLICIES, UnknownPolicyError, make_policy

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 
 from tao.core.ports import Policy
+from tao.policies.baselines import BASELINES
 from tao.policies.credit import Credit, HalfLifeCredit, NoCredit
 from tao.policies.interruption import (
     InterruptOrder,
@@ -17,7 +18,6 @@ from tao.policies.interruption import (
 )
 from tao.policies.joint import JointPolicy, Parts
 from tao.policies.pacing import EveryPeriod, OnChange
-from tao.policies.perturn import RoundRobin, StickyLeastLoaded
 from tao.policies.readiness import NoReadiness, Readiness, ToolReadiness
 from tao.policies.returns import EmpiricalBernstein
 from tao.policies.stale import DropChanged, DropPlan
@@ -82,13 +82,12 @@ def _tao(
 POLICIES: Mapping[str, Callable[[], Policy]] = {
     "tao": tao,
     "tao-paper": tao_paper,
-    "round-robin": RoundRobin,
-    "sticky-least-loaded": StickyLeastLoaded,
     "tao-no-credit": tao_no_credit,
     "tao-no-readiness": tao_no_readiness,
     "tao-footprint-only": tao_footprint_only,
     "tao-smallest-interrupted-first": tao_smallest_interrupted_first,
     "tao-bfd": tao_bfd,
+    **BASELINES,
 }
 
 

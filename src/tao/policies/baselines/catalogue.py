@@ -1,0 +1,74 @@
+"""All baselines by name; each call makes a fresh policy. Constants that are not here are defaults of the classes.
+
+A variant is another choice of parts, not a switch inside one.
+"""
+
+from collections.abc import Callable, Mapping
+
+from tao.core.ports import Policy
+from tao.policies.baselines.balancing import LeastLoaded, RoundRobin
+from tao.policies.baselines.cache_aware import (
+    SessionThenTreeRouter,
+    TreeRouter,
+    TurnImbalance,
+    UsageImbalance,
+)
+from tao.policies.baselines.dynamo_kv import DynamoKv
+from tao.policies.baselines.hashing import ConsistentHash
+from tao.policies.baselines.llm_d import WeightedScorers
+from tao.policies.baselines.per_turn import PerTurnPolicy
+from tao.policies.baselines.sticky import StickyLeastLoaded
+
+
+def round_robin() -> Policy:
+    """Turn after turn to the next replica."""
+    return PerTurnPolicy("round-robin", RoundRobin())
+
+
+def least_loaded() -> Policy:
+    """To the replica with fewest turns in flight."""
+    return PerTurnPolicy("least-loaded", LeastLoaded())
+
+
+def consistent_hash() -> Policy:
+    """By the session's place on a ring of 160 virtual nodes per replica."""
+    return PerTurnPolicy("consistent-hash", ConsistentHash())
+
+
+def vllm_cache_aware() -> Policy:
+    """vLLM's router, with the defaults of its command line."""
+    router = SessionThenTreeRouter(TurnImbalance(turns=64, ratio=1.5), match_rate_min=0.3)
+    return PerTurnPolicy("vllm-cache-aware", router)
+
+
+def sglang_cache_aware() -> Policy:
+    """SGLang's model gateway over HTTP, with its defaults."""
+    router = TreeRouter((UsageImbalance(), TurnImbalance(turns=32, ratio=1.1)), match_rate_min=0.5)
+    return PerTurnPolicy("sglang-cache-aware", router)
+
+
+def dynamo_kv() -> Policy:
+    """Dynamo's KV router without KV events."""
+    return PerTurnPolicy("dynamo-kv", DynamoKv())
+
+
+def llm_d() -> Policy:
+    """llm-d's default scorers, 3 : 2 : 2."""
+    return PerTurnPolicy("llm-d", WeightedScorers())
+
+
+def sticky_least_loaded() -> Policy:
+    """A session stays where it began."""
+    return PerTurnPolicy("sticky-least-loaded", StickyLeastLoaded())
+
+
+BASELINES: Mapping[str, Callable[[], Policy]] = {
+    "round-robin": round_robin,
+    "least-loaded": least_loaded,
+    "consistent-hash": consistent_hash,
+    "vllm-cache-aware": vllm_cache_aware,
+    "sglang-cache-aware": sglang_cache_aware,
+    "dynamo-kv": dynamo_kv,
+    "llm-d": llm_d,
+    "sticky-least-loaded": sticky_least_loaded,
+}

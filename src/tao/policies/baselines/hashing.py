@@ -1,0 +1,52 @@
+"""Routers that pin a session by hashing its id: a ring of virtual nodes, and rendezvous weights.
+
+The hash is BLAKE2b, so that a placement does not depend on the interpreter's hash seed. What a hash cannot know is load.
+"""
+
+from bisect import bisect_left
+from hashlib import blake2b
+
+from tao.core.facts import Fact
+from tao.core.ids import ReplicaId, SessionId
+from tao.core.ports import View
+from tao.core.session import Session, Turn
+
+
+def hash64(text: str) -> int:
+    """64 bits of the text, the same everywhere and always."""
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
+
+
+def rendezvous_weight(session: SessionId, replica: ReplicaId) -> int:
+    """Highest random weight: the replica with the largest one wins, and only its loss moves the session."""
+    return hash64(f"{replica}|{session}")
+
+
+class ConsistentHash:
+    """A ring with `virtual_nodes` points per replica; a session goes to the first point at or after its own hash."""
+
+    def __init__(self, virtual_nodes: int = 160) -> None:
+        self._virtual_nodes = virtual_nodes
+        self._members: tuple[ReplicaId, ...] = ()
+        self._points: list[int] = []
+        self._owners: list[ReplicaId] = []
+
+    def choose(self, view: View, session: Session, turn: Turn, at: float) -> ReplicaId:  # noqa: ARG002
+        members = tuple(replica.id for replica in view.up_replicas())
+        if members != self._members:
+            self._build(members)
+        position = bisect_left(self._points, hash64(session.id))
+        return self._owners[position % len(self._owners)]
+
+    def observe(self, view: View, fact: Fact) -> None:
+        pass
+
+    def _build(self, members: tuple[ReplicaId, ...]) -> None:
+        self._members = members
+        ring = sorted(
+            (hash64(f"{member}#{number}"), member)
+            for member in members
+            for number in range(self._virtual_nodes)
+        )
+        self._points = [point for point, _ in ring]
+        self._owners = [owner for _, owner in ring]

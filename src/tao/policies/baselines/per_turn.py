@@ -1,0 +1,87 @@
+"""The frame of policies that place each turn by itself and hold nothing back: what request routers do.
+
+A `Router` chooses a replica; `PerTurnPolicy` gives it the place of a policy. Admissions last as long as the turn, so the
+ledger holds what the turns in flight hold and nothing for sessions whose tools run. It must not know what a router
+looks at.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from tao.core.commands import Reason
+from tao.core.events import PlanReady
+from tao.core.facts import Fact
+from tao.core.ids import ReplicaId, SessionId
+from tao.core.phases import turns_of
+from tao.core.ports import Assignment, Decision, Hold, Place, View
+from tao.core.session import Session, Turn
+
+
+class Router(Protocol):
+    """Chooses where one turn goes."""
+
+    def choose(self, view: View, session: Session, turn: Turn, at: float) -> ReplicaId:
+        """An UP replica for the turn; at least one is up. The session of a first turn is not in the view yet."""
+
+    def observe(self, view: View, fact: Fact) -> None:
+        """Learn from what happened. Where a turn really went is told by `TurnDispatched`."""
+
+
+class PerTurnPolicy:
+    """A policy made of a router."""
+
+    def __init__(self, name: str, router: Router) -> None:
+        self._name = name
+        self._router = router
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def weight_tokens(self, session: Session) -> int:
+        """The context of the main line: booked while a turn is in flight."""
+        return session.live_tokens
+
+    def place(self, view: View, session: Session, turn: Turn, at: float) -> Place | Hold:
+        return Place(self._router.choose(view, session, turn, at), Reason.ROUTED)
+
+    def keeps_admission(self, view: View, session: Session, at: float) -> bool:  # noqa: ARG002
+        return False
+
+    def next_planning_at(self, view: View, at: float) -> float | None:
+        """Turns are held only while no replica is up; they are due as soon as one is."""
+        return at if view.waiting_sessions and view.up_replicas() else None
+
+    def interrupts(self, view: View, at: float) -> Sequence[SessionId]:  # noqa: ARG002
+        return ()
+
+    def lapsed(self, view: View, at: float) -> Sequence[SessionId]:  # noqa: ARG002
+        return ()
+
+    def decide(self, view: View, at: float) -> Decision:
+        """Place the session that waits longest. One at a time, so that each choice sees the effect of the one before."""
+        for session_id in view.pool:
+            session = view.sessions[session_id]
+            held = turns_of(session.phase)
+            if held:
+                chosen = self._router.choose(view, session, view.turns[held[0]], at)
+                return Decision(placements=[(session_id, chosen)])
+        return Decision()
+
+    def select(
+        self,
+        view: View,  # noqa: ARG002
+        plan: PlanReady,  # noqa: ARG002
+        changed: Iterable[SessionId],  # noqa: ARG002
+        at: float,  # noqa: ARG002
+    ) -> Sequence[Assignment]:
+        return ()
+
+    def observe(self, view: View, fact: Fact) -> None:
+        self._router.observe(view, fact)
+
+    def explain(self, view: View, session: Session, at: float) -> Mapping[str, object]:  # noqa: ARG002
+        return {
+            "weight_tokens": self.weight_tokens(session),
+            "turns_in_flight": {replica.id: replica.turns_in_flight for replica in view.up_replicas()},
+        }
