@@ -1,7 +1,8 @@
-"""The ASGI application in front of the gateway.
+"""The server side of the data path: an ASGI application in front of one handler.
 
-It reads a body within its bound, serves the request in a task of its own, and cancels that task when the client hangs up,
-whatever phase it is in. Sending waits for a slow reader, so nothing piles up here.
+Reads a request within its size limit, hands it over with the way back to the client, and cancels the handler as soon
+as the client hangs up. Raw ASGI: nothing between the server's protocol and the gateway. It must not know sessions or
+scheduling; it knows dialects only to refuse a too large body in the client's own form.
 """
 
 import asyncio
@@ -11,69 +12,35 @@ from typing import Any, Protocol
 import structlog
 
 from tao.gateway.exchange import Client, ClientRequest, RawHeaders
-from tao.gateway.http.headers import end_to_end
-from tao.gateway.wire.dialects import dialect_of
-from tao.gateway.wire.refusals import Problem, refusal
+from tao.gateway.wire.dialects import Dialect, dialect_of
+from tao.gateway.wire.refusals import Problem, Refusal, refusal
 
-Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
+BODY_SECONDS = 60.0
+"""The longest silence while a client sends its body."""
+DISCARD_BYTES_MAX = 256 * 1024 * 1024
+"""So much of a too large body is read and thrown away, so that the client gets to read the refusal."""
+
 
 class Handler(Protocol):
-    """Whoever serves requests: the gateway."""
+    """Answers requests, `tao.gateway.gateway.Gateway` for one."""
 
-    async def start(self) -> None: ...
-    async def close(self) -> None: ...
-    async def handle(self, request: ClientRequest, client: Client) -> None: ...
+    async def start(self) -> None:
+        """Called before the first request."""
 
+    async def close(self) -> None:
+        """Called after the last one."""
 
-class TooLargeError(Exception):
-    """The body exceeds the bound."""
-
-
-class ClientGoneError(Exception):
-    """The client hung up while it was still sending."""
-
-
-class AsgiClient:
-    """Implements `tao.gateway.exchange.Client`."""
-
-    __slots__ = ("_cut", "_send", "started")
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self._cut = False
-        self.started = False
-
-    async def start(self, status: int, headers: RawHeaders) -> None:
-        self.started = True
-        await self._send(
-            {"type": "http.response.start", "status": status, "headers": list(end_to_end(headers))}
-        )
-
-    async def send(self, chunk: bytes) -> None:
-        await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
-
-    async def finish(self) -> None:
-        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    def abort(self) -> None:
-        self._cut = True
-
-    @property
-    def cut(self) -> bool:
-        """Whether the answer shall end visibly incomplete."""
-        return self._cut
-
-
-class AnswerCutError(RuntimeError):
-    """Raised into the server so that it closes the connection without a proper end of the body."""
+    async def handle(self, request: ClientRequest, client: Client) -> None:
+        """Answer one request. Cancelled when the client hangs up."""
 
 
 class App:
-    """The application; `lifespan` starts and closes the handler."""
+    """The ASGI application; its lifespan starts and closes the handler."""
 
     def __init__(self, handler: Handler, body_bytes_max: int) -> None:
         self._handler = handler
@@ -81,100 +48,175 @@ class App:
         self._log = structlog.get_logger("tao.http")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self._lifespan(receive, send)
-        elif scope["type"] == "http":
-            await self._http(scope, receive, send)
+        if scope["type"] == "http":
+            await self._serve(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1000, "reason": "TAO speaks plain HTTP only"})
 
-    async def _lifespan(self, receive: Receive, send: Send) -> None:
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        client = AsgiClient(send)
+        try:
+            body = await _read_body(scope, receive, self._body_bytes_max)
+        except _ClientLeftError:
+            return
+        except _RefusedError as refused:
+            await client.refuse(refused.answer)
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        watcher = asyncio.get_running_loop().create_task(_watch(receive, client, task))
+        request = _request(scope, body)
+        try:
+            await self._handler.handle(request, client)
+        except asyncio.CancelledError:
+            if not client.left:
+                raise
+            # The client hung up and the handler has cleaned up: the server's task ends in the ordinary way.
+            task.uncancel()
+        except Exception:
+            self._log.exception("a request failed", path=request.path)
+            if not client.started:
+                text = "TAO failed to serve this request; its log says why"
+                await client.refuse(refusal(_dialect(scope), Problem.INTERNAL, text))
+        finally:
+            watcher.cancel()
+
+    async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
         try:
             await self._handler.start()
         except Exception as error:
-            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            self._log.exception("the gateway did not start")
+            await send({"type": "lifespan.startup.failed", "message": f"{type(error).__name__}: {error}"})
             return
         await send({"type": "lifespan.startup.complete"})
         await receive()
         await self._handler.close()
         await send({"type": "lifespan.shutdown.complete"})
 
-    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        client = AsgiClient(send)
-        try:
-            body = await self._body(scope, receive)
-        except ClientGoneError:
-            return
-        except TooLargeError:
-            await self._refuse_too_large(scope, client)
-            return
-        raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
-        query: bytes = scope["query_string"]
-        target = raw_path + (b"?" + query if query else b"")
-        request = ClientRequest(
-            scope["method"],
-            scope["path"],
-            query.decode("latin-1"),
-            target.decode("latin-1"),
-            scope["headers"],
-            body,
-        )
-        await self._serve(request, client, receive)
-        if client.cut:
-            raise AnswerCutError("the engine's answer broke off")
 
-    async def _serve(self, request: ClientRequest, client: AsgiClient, receive: Receive) -> None:
-        loop = asyncio.get_running_loop()
-        work = loop.create_task(self._handler.handle(request, client))
-        gone = loop.create_task(_until_gone(receive))
-        try:
-            await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            gone.cancel()
-            if not work.done():
-                work.cancel()
-        try:
-            await work
-        except asyncio.CancelledError:
-            if not work.cancelled():
-                raise
-        except Exception:
-            self._log.exception("a request failed", path=request.path)
-            if client.started:
-                client.abort()
-            else:
-                answer = refusal(
-                    dialect_of(request.method, request.path), Problem.INTERNAL, "TAO failed; see its log"
-                )
-                await client.start(answer.status, answer.headers)
-                await client.send(answer.body)
-                await client.finish()
+class AsgiClient:
+    """Implements `tao.gateway.exchange.Client` over an ASGI `send`."""
 
-    async def _body(self, scope: Scope, receive: Receive) -> bytes:
-        for name, value in scope["headers"]:
-            if name == b"content-length" and value.isdigit() and int(value) > self._body_bytes_max:
-                raise TooLargeError
-        pieces: list[bytes] = []
-        size = 0
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise ClientGoneError
-            piece = message.get("body", b"")
-            size += len(piece)
-            if size > self._body_bytes_max:
-                raise TooLargeError
+    __slots__ = ("_aborted", "_send", "finished", "left", "started")
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.started = False
+        self.finished = False
+        self.left = False
+        self._aborted = False
+
+    async def start(self, status: int, headers: RawHeaders) -> None:
+        self.started = True
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def send(self, chunk: bytes) -> None:
+        if not self._aborted:
+            await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+    async def finish(self) -> None:
+        if not self._aborted:
+            self.finished = True
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    def abort(self) -> None:
+        # A server closes the connection of a response that its application leaves incomplete; nothing after this
+        # completes it.
+        self._aborted = True
+
+    async def refuse(self, answer: Refusal) -> None:
+        """Send a complete answer and close the connection: the rest of the request is of no use."""
+        await self.start(answer.status, (*answer.headers, (b"connection", b"close")))
+        await self.send(answer.body)
+        await self.finish()
+
+
+class _ClientLeftError(Exception):
+    """The client hung up while it sent its body."""
+
+
+class _RefusedError(Exception):
+    """The body is not wanted."""
+
+    def __init__(self, answer: Refusal) -> None:
+        super().__init__(answer.status)
+        self.answer = answer
+
+
+def _request(scope: Scope, body: bytes) -> ClientRequest:
+    root: str = scope.get("root_path", "")
+    path: str = scope["path"].removeprefix(root)
+    raw: bytes = scope.get("raw_path") or scope["path"].encode("utf-8")
+    target = raw.removeprefix(root.encode("utf-8")).decode("latin-1")
+    query = scope.get("query_string", b"").decode("latin-1")
+    return ClientRequest(
+        method=scope["method"],
+        path=path,
+        query=query,
+        target=f"{target}?{query}" if query else target,
+        headers=scope["headers"],
+        body=body,
+    )
+
+
+async def _read_body(scope: Scope, receive: Receive, body_bytes_max: int) -> bytes:
+    if _declared_bytes(scope) > body_bytes_max and _expects_continue(scope):
+        raise _too_large(scope, body_bytes_max)
+    pieces: list[bytes] = []
+    size = 0
+    while True:
+        message = await _next_piece(scope, receive)
+        piece: bytes = message.get("body", b"")
+        size += len(piece)
+        if size <= body_bytes_max:
             pieces.append(piece)
-            if not message.get("more_body"):
-                return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-    async def _refuse_too_large(self, scope: Scope, client: AsgiClient) -> None:
-        message = f"the request body is larger than {self._body_bytes_max} bytes ([limits] body_bytes_max)"
-        answer = refusal(dialect_of(scope["method"], scope["path"]), Problem.TOO_LARGE, message)
-        await client.start(answer.status, (*answer.headers, (b"connection", b"close")))
-        await client.send(answer.body)
-        await client.finish()
+        else:
+            pieces.clear()
+        if not message.get("more_body", False) or size > body_bytes_max + DISCARD_BYTES_MAX:
+            break
+    if size > body_bytes_max:
+        raise _too_large(scope, body_bytes_max)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-async def _until_gone(receive: Receive) -> None:
+async def _next_piece(scope: Scope, receive: Receive) -> Message:
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            message = await receive()
+    except TimeoutError:
+        text = f"nothing of the request body came for {BODY_SECONDS:g} s"
+        raise _RefusedError(refusal(_dialect(scope), Problem.MALFORMED, text)) from None
+    if message["type"] == "http.disconnect":
+        raise _ClientLeftError
+    return message
+
+
+def _too_large(scope: Scope, body_bytes_max: int) -> _RefusedError:
+    text = f"the request body exceeds {body_bytes_max} bytes, the limit that TAO was given (limits.body_bytes_max)"
+    return _RefusedError(refusal(_dialect(scope), Problem.TOO_LARGE, text))
+
+
+def _dialect(scope: Scope) -> Dialect:
+    return dialect_of(scope["method"], scope["path"])
+
+
+def _declared_bytes(scope: Scope) -> int:
+    value = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
+    return int(value) if value.isdigit() and len(value) < 20 else 0
+
+
+def _expects_continue(scope: Scope) -> bool:
+    return any(name == b"expect" for name, _ in scope["headers"])
+
+
+async def _watch(receive: Receive, client: AsgiClient, handler: asyncio.Task[Any]) -> None:
+    """Cancel the handler when the client hangs up before its answer is complete."""
     while (await receive())["type"] != "http.disconnect":
         pass
+    if not client.finished:
+        client.left = True
+        handler.cancel()

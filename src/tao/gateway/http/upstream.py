@@ -1,85 +1,207 @@
-"""The HTTP client towards the engines: requests go out unchanged, answers come back undecoded.
+"""The client side of the data path: requests to engines over pooled connections, with bounds on every wait.
 
-A kept-alive connection can be closed by the engine just as a request is written to it; such a request has not been
-looked at by anybody and is sent once more on a fresh connection.
+Implements `tao.gateway.exchange.Upstream`. A pooled connection that the engine closed in the same moment fails before
+any byte of an answer; then the request goes out once more, on a fresh connection. That is the only retry made here:
+whether a turn goes elsewhere is decided above. It must not know sessions or dialects.
 """
 
+import asyncio
+import ssl
+from collections import deque
 from collections.abc import AsyncIterator
-
-import aiohttp
-from aiohttp import ClientTimeout
-from yarl import URL
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 from tao.gateway.config import Timeouts
-from tao.gateway.exchange import BrokenError, ClientRequest, RawHeaders, UnreachableError
-from tao.gateway.http.headers import end_to_end
+from tao.gateway.exchange import ClientRequest, RawHeaders, UnreachableError
+from tao.gateway.http.connection import EngineConnection, Exchange
+from tao.gateway.http.headers import request_head
 
-ERRORS = (aiohttp.ClientError, OSError, TimeoutError)
-NOT_SENT_ON = frozenset({b"host", b"content-length"})
+STALE_SECONDS = 1.0
+"""A pooled connection that fails later than this after the request has not been closed by chance."""
+IDLE_SECONDS = 4.0
+"""How long an unused connection is kept; engines on uvicorn close theirs after 5 s."""
+IDLE_CONNECTIONS_MAX = 256
 
 
-class HttpAnswer:
-    """Implements `tao.gateway.exchange.Answer`."""
+@dataclass(slots=True)
+class _Origin:
+    """An engine's address and its unused connections, the latest last."""
 
-    __slots__ = ("_response", "headers", "status")
-
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
-        self._response = response
-        self.status = response.status
-        self.headers: RawHeaders = end_to_end(response.raw_headers)
-
-    async def chunks(self) -> AsyncIterator[bytes]:
-        content = self._response.content
-        try:
-            while chunk := await content.readany():
-                yield chunk
-        except ERRORS as error:
-            raise BrokenError(_say(error)) from error
-
-    def close(self) -> None:
-        self._response.close()
+    host: str
+    port: int
+    authority: bytes
+    prefix: str
+    tls: ssl.SSLContext | None
+    idle: deque[EngineConnection] = field(default_factory=deque)
 
 
 class HttpUpstream:
-    """Implements `tao.gateway.exchange.Upstream`. Use inside a running event loop; `close` when done."""
+    """Sends requests to engines. Used from one event loop; `close` when done."""
 
     def __init__(self, timeouts: Timeouts) -> None:
-        self._first_byte_seconds = timeouts.first_byte_seconds
-        self._http = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=15),
-            timeout=ClientTimeout(
-                total=None, sock_connect=timeouts.connect_seconds, sock_read=timeouts.silence_seconds
-            ),
-            auto_decompress=False,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
-        )
+        self._timeouts = timeouts
+        self._origins: dict[str, _Origin] = {}
 
-    async def send(self, base_url: str, request: ClientRequest) -> HttpAnswer:
-        url = URL(base_url + request.target, encoded=True)
-        headers = [
-            (name.decode("latin-1"), value.decode("latin-1"))
-            for name, value in end_to_end(request.headers, NOT_SENT_ON)
-        ]
-        body = request.body if request.body or request.method in {"POST", "PUT", "PATCH"} else None
-        for attempt in (1, 2):
+    async def send(self, base_url: str, request: ClientRequest) -> "HttpAnswer":
+        """See `Upstream.send`."""
+        origin = self._origin(base_url)
+        connection = self._reuse(origin)
+        if connection is not None:
+            sent_at = asyncio.get_running_loop().time()
             try:
-                response = await self._http.request(
-                    request.method, url, headers=headers, data=body, allow_redirects=False
-                )
-            except aiohttp.ServerDisconnectedError as error:
-                if attempt == 2:
-                    raise UnreachableError(_say(error)) from error
-            except ERRORS as error:
-                raise UnreachableError(_say(error)) from error
-            else:
-                return HttpAnswer(response)
-        raise AssertionError("the loop returns or raises")
+                return await self._exchange(origin, connection, request)
+            except _UnansweredError:
+                if asyncio.get_running_loop().time() - sent_at > STALE_SECONDS:
+                    raise
+        return await self._exchange(origin, await self._connect(origin), request)
 
     async def close(self) -> None:
-        """Close all connections."""
-        await self._http.close()
+        """Cut all unused connections."""
+        for origin in self._origins.values():
+            while origin.idle:
+                origin.idle.pop().abort()
+
+    def _origin(self, base_url: str) -> _Origin:
+        origin = self._origins.get(base_url)
+        if origin is None:
+            origin = self._origins[base_url] = _parse_origin(base_url)
+        return origin
+
+    def _reuse(self, origin: _Origin) -> EngineConnection | None:
+        """The connection that was used last; older ones that idled for too long are closed on the way."""
+        oldest = asyncio.get_running_loop().time() - IDLE_SECONDS
+        while origin.idle and (origin.idle[0].idle_since < oldest or not origin.idle[0].usable):
+            origin.idle.popleft().abort()
+        while origin.idle:
+            connection = origin.idle.pop()
+            if connection.usable:
+                return connection
+        return None
+
+    async def _connect(self, origin: _Origin) -> EngineConnection:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._timeouts.connect_seconds):
+                _, connection = await loop.create_connection(
+                    EngineConnection, origin.host, origin.port, ssl=origin.tls
+                )
+        except TimeoutError:
+            bound = self._timeouts.connect_seconds
+            raise UnreachableError(f"no connection to {_shown(origin)} within {bound:g} s") from None
+        except OSError as error:
+            raise UnreachableError(f"cannot connect to {_shown(origin)}: {error.strerror or error}") from None
+        return connection
+
+    async def _exchange(
+        self, origin: _Origin, connection: EngineConnection, request: ClientRequest
+    ) -> "HttpAnswer":
+        target = origin.prefix + request.target
+        head = request_head(request.method, target, origin.authority, request.headers, len(request.body))
+        exchange = connection.begin(head, request.body, bodiless=request.method == "HEAD")
+        try:
+            async with asyncio.timeout(self._timeouts.first_byte_seconds):
+                await exchange.head()
+        except TimeoutError:
+            exchange.close()
+            bound = self._timeouts.first_byte_seconds
+            raise UnreachableError(f"{_shown(origin)} sent no headers within {bound:g} s") from None
+        except UnreachableError as error:
+            exchange.close()
+            if exchange.untouched:
+                raise _UnansweredError(str(error)) from None
+            raise
+        except BaseException:
+            exchange.close()
+            raise
+        return HttpAnswer(exchange, self, origin, connection, self._timeouts.silence_seconds)
+
+    def keep(self, origin: _Origin, connection: EngineConnection) -> None:
+        """An exchange is over; its connection may serve another one."""
+        if connection.usable and len(origin.idle) < IDLE_CONNECTIONS_MAX:
+            origin.idle.append(connection)
+        else:
+            connection.abort()
 
 
-def _say(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+class _UnansweredError(UnreachableError):
+    """The connection failed before any byte of an answer."""
+
+
+class HttpAnswer:
+    """Implements `tao.gateway.exchange.Answer`: an exchange with a bound on silence, its connection from the pool."""
+
+    __slots__ = ("_connection", "_exchange", "_kept", "_origin", "_silence_seconds", "_timer", "_upstream")
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        upstream: HttpUpstream,
+        origin: _Origin,
+        connection: EngineConnection,
+        silence_seconds: float,
+    ) -> None:
+        self._exchange = exchange
+        self._upstream = upstream
+        self._origin = origin
+        self._connection = connection
+        self._silence_seconds = silence_seconds
+        self._kept = False
+        self._timer = self._arm(silence_seconds)
+
+    @property
+    def status(self) -> int:
+        return self._exchange.status
+
+    @property
+    def headers(self) -> RawHeaders:
+        return self._exchange.headers
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        return self
+
+    def __aiter__(self) -> "HttpAnswer":
+        return self
+
+    async def __anext__(self) -> bytes:
+        piece = await self._exchange.next_piece()
+        if not piece:
+            self.close()
+            raise StopAsyncIteration
+        return piece
+
+    def close(self) -> None:
+        if self._kept:
+            return
+        self._kept = True
+        self._timer.cancel()
+        self._exchange.close()
+        self._upstream.keep(self._origin, self._connection)
+
+    def _arm(self, seconds: float) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(seconds, self._check_silence)
+
+    def _check_silence(self) -> None:
+        quiet = asyncio.get_running_loop().time() - self._exchange.last_byte_at
+        if self._exchange.paused:
+            self._timer = self._arm(self._silence_seconds)
+        elif quiet < self._silence_seconds:
+            self._timer = self._arm(self._silence_seconds - quiet)
+        else:
+            self._exchange.fail(f"the engine sent nothing for {self._silence_seconds:g} s")
+            self._exchange.wake()
+
+
+def _parse_origin(base_url: str) -> _Origin:
+    parts = urlsplit(base_url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError(f"{base_url!r} is not an http(s) URL")
+    tls = ssl.create_default_context() if parts.scheme == "https" else None
+    port = parts.port or (443 if tls else 80)
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    authority = host if parts.port is None else f"{host}:{port}"
+    return _Origin(parts.hostname, port, authority.encode("ascii"), parts.path.rstrip("/"), tls)
+
+
+def _shown(origin: _Origin) -> str:
+    return f"{origin.host}:{origin.port}"
