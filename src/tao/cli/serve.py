@@ -6,17 +6,16 @@ This file wires policy, gateway and transport together and owns the process's si
 import asyncio
 import contextlib
 import signal
-import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
-import uvicorn
+import uvloop
 
 from tao.core.ports import Policy
 from tao.gateway.config import ConfigError, GatewayConfig, load_config
 from tao.gateway.gateway import Gateway
 from tao.gateway.http.asgi import App
+from tao.gateway.http.server import serving
 from tao.gateway.http.upstream import HttpUpstream
 from tao.gateway.logs import configure_logs
 from tao.gateway.probe import HttpProbe
@@ -56,71 +55,30 @@ def command(
     except (ConfigError, UnknownPolicyError) as error:
         raise click.UsageError(str(error)) from error
     configure_logs(config.log_format, config.log_level)
-    try:
-        listener = _listen(config)
-    except OSError as error:
-        raise click.UsageError(f"cannot listen on {config.host}:{config.port}: {error.strerror}") from error
-    uvicorn_loop = uvicorn.Config(app=lambda: None).get_loop_factory()
-    with contextlib.suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=uvicorn_loop) as runner:
-        runner.run(_serve(config, policy, listener))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        try:
+            runner.run(_serve(config, policy))
+        except OSError as error:
+            raise click.UsageError(str(error)) from error
 
 
-class _Server(uvicorn.Server):
-    """Signals are ours, since a shutdown drains first; and it says when it listens."""
-
-    ready_line = ""
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            click.echo(self.ready_line)
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-def _listen(config: GatewayConfig) -> socket.socket:
-    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
-    return socket.create_server((config.host, config.port), family=family, backlog=2048)
-
-
-async def _serve(config: GatewayConfig, policy: Policy, listener: socket.socket) -> None:
-    upstream, probe = HttpUpstream(config.timeouts), HttpProbe()
-    gateway = Gateway(config, policy, upstream, probe)
-    server = _Server(
-        uvicorn.Config(
-            App(gateway, config.limits.body_bytes_max),
-            log_level="critical",  # a broken-off answer is no crash; our own log tells it
-            access_log=False,
-            server_header=False,
-            date_header=False,
-            lifespan="on",
-            timeout_keep_alive=75,
-        )
-    )
-    draining: list[asyncio.Task[None]] = []
-
-    def begin_drain() -> None:
-        if draining:
-            server.force_exit = True
-            return
-        draining.append(asyncio.get_running_loop().create_task(_drain(gateway, server)))
-
+async def _serve(config: GatewayConfig, policy: Policy) -> None:
+    """Serve until a signal comes; a first one drains, a second one does not wait."""
+    signalled: asyncio.Queue[None] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, begin_drain)
-    host, port = listener.getsockname()[:2]
-    shown = f"[{host}]" if ":" in host else host
-    server.ready_line = (
-        f"tao serve: {policy.name} over {len(config.replicas)} replicas at http://{shown}:{port}"
-    )
-    try:
-        await server.serve([listener])
-    finally:
-        await upstream.close()
-        await probe.close()
-
-
-async def _drain(gateway: Gateway, server: uvicorn.Server) -> None:
-    await gateway.drain()
-    server.should_exit = True
+        loop.add_signal_handler(number, signalled.put_nowait, None)
+    async with contextlib.AsyncExitStack() as stack:
+        upstream, probe = HttpUpstream(config.timeouts), HttpProbe()
+        stack.push_async_callback(upstream.close)
+        stack.push_async_callback(probe.close)
+        gateway = Gateway(config, policy, upstream, probe)
+        app = App(gateway, config.limits.body_bytes_max)
+        host, port = await stack.enter_async_context(serving(app, config.host, config.port))
+        shown = f"[{host}]" if ":" in host else host
+        click.echo(f"tao serve: {policy.name} over {len(config.replicas)} replicas at http://{shown}:{port}")
+        await signalled.get()
+        draining, again = loop.create_task(gateway.drain()), loop.create_task(signalled.get())
+        await asyncio.wait((draining, again), return_when=asyncio.FIRST_COMPLETED)
+        for task in (draining, again):
+            task.cancel()

@@ -1,37 +1,66 @@
-"""Looking at a replica over HTTP: its health, and what its metrics page tells."""
+"""Looking at a replica over HTTP: is it healthy, and what does its metrics page tell?
+
+A replica without a metrics page is no dead one: what it does not tell becomes a problem that is named. It must not know
+what anybody concludes from a sighting.
+"""
 
 import aiohttp
-from prometheus_client.parser import text_string_to_metric_families
 
+from tao.engines import read_status
 from tao.gateway.fleet import Sighting
+
+PAGE_BYTES_MAX = 16 << 20
 
 
 class HttpProbe:
-    """Implements `tao.gateway.fleet.Probe`. Use inside a running event loop; `close` when done."""
+    """Implements `tao.gateway.fleet.Probe`. Make it inside a running event loop; `close` when done."""
 
     def __init__(self) -> None:
-        self._http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+        self._http = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar()
+        )
 
     async def look(self, base_url: str, timeout_seconds: float) -> Sighting:
-        timeout = aiohttp.ClientTimeout(total=timeout_seconds)
+        bound = aiohttp.ClientTimeout(total=timeout_seconds)
         try:
-            async with self._http.get(f"{base_url}/health", timeout=timeout) as health:
-                if health.status != 200:
-                    return Sighting(False, f"/health answers {health.status}")
-            async with self._http.get(f"{base_url}/metrics", timeout=timeout) as page:
-                text = await page.text()
+            status = await self._status_of(f"{base_url}/health", bound)
+            if status == 404:  # an OpenAI-compatible server without a health page
+                status = await self._status_of(f"{base_url}/v1/models", bound)
+            if status != 200:
+                return Sighting(False, f"its health page answers {status}")
+            page, problems = await self._page(f"{base_url}/metrics", bound)
         except aiohttp.ClientConnectorError as error:
-            return Sighting(False, str(error), refused=True)
+            return Sighting(False, str(error), refused=isinstance(error.os_error, ConnectionRefusedError))
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            return Sighting(False, f"{type(error).__name__}: {error}")
-        capacity = None
-        for family in text_string_to_metric_families(text):
-            if family.name == "vllm:cache_config_info":
-                for sample in family.samples:
-                    capacity = (capacity or 0) + int(sample.labels["block_size"]) * int(
-                        sample.labels["num_gpu_blocks"]
-                    )
-        return Sighting(True, engine="vllm", capacity_tokens=capacity)
+            return Sighting(False, f"{type(error).__name__}: {error}".removesuffix(": "))
+        told = read_status(page)
+        return Sighting(
+            True,
+            "healthy",
+            capacity_tokens=told.capacity_tokens,
+            generation=told.served_tokens,
+            engine=told.engine,
+            running=told.running,
+            waiting=told.waiting,
+            kv_usage=told.kv_usage,
+            problems=(*problems, *told.problems),
+        )
 
     async def close(self) -> None:
+        """Close all connections."""
         await self._http.close()
+
+    async def _status_of(self, url: str, bound: aiohttp.ClientTimeout) -> int:
+        async with self._http.get(url, timeout=bound, allow_redirects=False) as answer:
+            return answer.status
+
+    async def _page(self, url: str, bound: aiohttp.ClientTimeout) -> tuple[bytes, tuple[str, ...]]:
+        async with self._http.get(url, timeout=bound) as answer:
+            if answer.status != 200:
+                return b"", (f"/metrics answers {answer.status}",)
+            page = await answer.content.read(PAGE_BYTES_MAX)
+            while len(page) < PAGE_BYTES_MAX and (
+                more := await answer.content.read(PAGE_BYTES_MAX - len(page))
+            ):
+                page += more
+            return page, ()
