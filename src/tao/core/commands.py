@@ -19,7 +19,7 @@ class Reason(StrEnum):
     HOME = "home"  # it held its admission
     ROUTED = "routed"  # a policy that places each turn by itself
     PLANNED = "planned"  # a joint decision
-    RULE = "rule"  # a policy's own rule at a planning point
+    RULE = "rule"  # a policy's own rule, by its own count of what a replica can hold
     SIDE = "side"  # a side turn beside its admitted session
     FORCED = "forced"  # the bound on waiting was reached
     OVERSIZE = "oversize"  # larger than every replica: the engine shall say so
@@ -31,6 +31,7 @@ UNGATED = frozenset(
     {
         Reason.HOME,
         Reason.ROUTED,
+        Reason.RULE,
         Reason.SIDE,
         Reason.FORCED,
         Reason.OVERSIZE,
