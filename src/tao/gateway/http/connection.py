@@ -6,6 +6,7 @@ as it arrives; when it is read slowly the socket is not read either. It must not
 
 import asyncio
 from collections import deque
+from typing import cast
 
 import httptools
 
@@ -80,8 +81,8 @@ class EngineConnection(asyncio.Protocol):
     # --- called by the transport ----------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports do not derive from asyncio's, so there is nothing to assert.
+        self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         if self.parser is None or self._exchange is None:
