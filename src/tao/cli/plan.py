@@ -6,7 +6,6 @@ lives in `tao.planning`; nothing here decides anything.
 
 import json
 from collections.abc import Mapping
-from typing import BinaryIO
 
 import click
 from rich.console import Console
@@ -31,7 +30,7 @@ EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 @click.command()
-@click.argument("snapshot", type=click.File("rb"))
+@click.argument("snapshot", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option(
     "--solver",
     type=click.Choice(tuple(SOLVERS)),
@@ -47,7 +46,7 @@ EIGHTHS = " ▏▎▍▌▋▊▉"
     help="Stop the search after this many seconds with the best plan found.  [default: a fixed amount of work]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
-def command(snapshot: BinaryIO, solver: str, time_limit: float | None, as_json: bool) -> None:
+def command(snapshot: str, solver: str, time_limit: float | None, as_json: bool) -> None:
     """Solve the joint decision in SNAPSHOT, a JSON file (- for standard input).
 
     \b
@@ -61,9 +60,10 @@ def command(snapshot: BinaryIO, solver: str, time_limit: float | None, as_json: 
     Maximises the sum of credit, then of readiness, then of footprint over the sessions placed.
     """
     try:
-        problem = read_snapshot(snapshot.read(SNAPSHOT_BYTES_MAX + 1))
-    except SnapshotError as error:
-        raise click.UsageError(f"{snapshot.name}: {error}") from None
+        with click.open_file(snapshot, "rb") as file:
+            problem = read_snapshot(file.read(SNAPSHOT_BYTES_MAX + 1))
+    except (SnapshotError, OSError) as error:
+        raise click.UsageError(f"{snapshot}: {error}") from None
     limit = WorkLimit() if time_limit is None else WorkLimit(time_limit, time_limit)
     answer = solve(problem, solver, limit)
     if as_json:
@@ -76,7 +76,7 @@ def _show(problem: Problem, answer: Answer, console: Console) -> None:
     console.print(_replicas(problem, answer))
     console.print(_values(answer))
     waiting = len(problem.items) - len(answer.assignment)
-    quantum = f", quantum {answer.quantum_tokens} tokens" if answer.quantum_tokens else ""
+    quantum = f", quantum {answer.quantum_tokens} tokens" if (answer.quantum_tokens or 1) > 1 else ""
     console.print(
         f"{answer.status} by {answer.solver}{quantum}, {answer.elapsed_seconds * 1000:.1f} ms: "
         f"{len(answer.assignment)} placed ({answer.moves} away from home), {waiting} waiting",

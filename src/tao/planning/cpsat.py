@@ -7,6 +7,7 @@ the order of coordinates, nor who asks.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import floor, inf, nextafter
 
 import numpy as np
 from ortools.sat.python import cp_model
@@ -79,12 +80,27 @@ def _build(instance: Instance, pairs: Mask) -> _Model:
     return _Model(model, variables, items, bins)
 
 
+class _BoundWatch:
+    """The lowest upper bound reported; ends the search once `enough` is out of reach."""
+
+    def __init__(self, solver: cp_model.CpSolver, ceiling: int, enough: int | None) -> None:
+        self.bound = ceiling
+        self._solver = solver
+        self._enough = enough
+
+    def __call__(self, bound: float) -> None:
+        # A double may have lost the last digits of a large integer: the next one up is on the safe side.
+        self.bound = min(self.bound, floor(nextafter(bound, inf)))
+        if self._enough is not None and self.bound < self._enough:
+            self._solver.stop_search()
+
+
 def _run(
     instance: Instance, built: _Model, limit: SearchLimit, enough: int | None, ceiling: int
 ) -> SearchResult:
     solver = cp_model.CpSolver()
-    if enough is not None:
-        solver.best_bound_callback = lambda bound: solver.stop_search() if bound < enough else None
+    watch = _BoundWatch(solver, ceiling, enough)
+    solver.best_bound_callback = watch
     parameters = solver.parameters
     parameters.num_workers = 1
     parameters.random_seed = 0
@@ -97,13 +113,15 @@ def _run(
     spent = float(solver.response_proto.deterministic_time)
     if status == cp_model.INFEASIBLE:
         return SearchResult(None, None, spent, proved=True)
-    # CP-SAT minimises inside, so its integer bound is the negated upper bound; a double would lose the last digits.
-    bound = min(ceiling, -int(solver.response_proto.inner_objective_lower_bound))
     if status == cp_model.UNKNOWN:
-        return SearchResult(None, bound, spent, proved=False)
+        return SearchResult(None, watch.bound, spent, proved=False)
     choice = empty_choice(instance)
     for x, i, b in zip(built.variables, built.items.tolist(), built.bins.tolist(), strict=True):
         if solver.boolean_value(x):
             assert choice[i] == SKIP
             choice[i] = b
+    # CP-SAT minimises inside; a search that ends before it has a bound reports zero, which is none.
+    inner = -int(solver.response_proto.inner_objective_lower_bound)
+    has_bound = status == cp_model.OPTIMAL or inner > round(solver.objective_value)
+    bound = min(watch.bound, inner) if has_bound else watch.bound
     return SearchResult(choice, bound, spent, proved=status == cp_model.OPTIMAL)
