@@ -15,6 +15,7 @@ COMMANDS = {
     "demo": "Two emulated replicas under memory pressure: round-robin beside tao.",
     "emulate": "Serve a model of one replica over HTTP, in real time.",
     "replay": "Replay a trace of agent sessions against an endpoint and measure it.",
+    "simulate": "Simulate policies on recorded sessions in virtual time.",
     "trace": "Convert, count and sample traces of agent sessions.",
     "plan": "Solve one joint decision from a snapshot file.",
 }

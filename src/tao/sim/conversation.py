@@ -2,10 +2,11 @@
 
 The same rules as those of the live load client, without text: a shared system prompt, a task, then answer and tool
 result by turns; a new prefix (compaction) starts again after the system prompt; a prompt recorded shorter than what was
-already said still extends it by a little.
+already said still extends it by a little. It must not know time, tools, or other sessions.
 """
 
 from tao.enginemodel import Chain, Request, Segment
+from tao.traces.model import TraceSession
 
 SHARED_SHARE_MAX = 0.9
 """Most of a first prompt that can be a shared system prompt."""
@@ -13,6 +14,8 @@ SHARED_SHARE_MAX = 0.9
 
 class Conversation:
     """Call `extend` for each turn's prompt and `answered` with what the turn generated."""
+
+    __slots__ = ("_chain", "_name", "_parts", "_system")
 
     def __init__(self, name: str, system: Segment | None) -> None:
         self._name = name
@@ -35,3 +38,11 @@ class Conversation:
     def answered(self, request: Request) -> None:
         """Take the generated output into the conversation."""
         self._chain = request.conversation()
+
+
+def system_segment(trace: TraceSession, default_tokens: int) -> Segment | None:
+    """The prompt that the sessions of one source share: as long as recorded, else `default_tokens`; None for none."""
+    shared = trace.shared_prefix_tokens
+    tokens = default_tokens if shared is None else shared
+    tokens = min(tokens, int(trace.turns[0].prompt_tokens * SHARED_SHARE_MAX))
+    return (("system", trace.source or trace.agent, tokens), tokens) if tokens > 0 else None

@@ -1,7 +1,4 @@
-"""The replicas of a simulated run: one engine model each, and when each has something to say.
-
-It knows engines and time, neither sessions nor the core.
-"""
+"""The replicas of a simulated run: one engine model each, and when each has something to say."""
 
 from collections.abc import Iterable, Sequence
 from math import inf
@@ -19,6 +16,8 @@ class Fleet:
         self._engines = [engine for _, engine in named]
         self._index = {replica: index for index, replica in enumerate(self.replicas)}
         self._due = [inf] * len(named)
+        self.next_at = inf
+        """When the next engine event is due; infinity when all are idle."""
 
     def submit(self, at: float, replica: ReplicaId, request: Request) -> None:
         """Queue a request; `RequestRefusedError` where the engine can never run it."""
@@ -32,22 +31,25 @@ class Fleet:
         self._engines[index].abort(at, request_id)
         self._refresh(index)
 
-    def engine(self, replica: ReplicaId) -> EngineModel:
-        """The model behind a replica; call `touch` after changing it."""
-        return self._engines[self._index[replica]]
+    def restart(self, at: float, replica: ReplicaId) -> tuple[str, ...]:
+        """The replica dies and is empty; returns the ids of the requests that are lost."""
+        index = self._index[replica]
+        lost = self._engines[index].restart(at)
+        self._refresh(index)
+        return lost
 
-    def touch(self, replica: ReplicaId) -> None:
-        """The replica's engine was changed from outside: ask it afresh when it is due."""
-        self._refresh(self._index[replica])
+    def capacity_tokens(self, replica: ReplicaId) -> int:
+        """KV capacity of the replica."""
+        engine = self._engines[self._index[replica]]
+        return engine.total_blocks * engine.profile.block_tokens
 
-    @property
-    def next_at(self) -> float:
-        """When the next engine event is due; infinity when all are idle."""
-        return min(self._due)
+    def is_idle(self) -> bool:
+        """Whether no engine has a request."""
+        return self.next_at == inf
 
     def advance(self) -> list[EngineEvent]:
         """The events of the replica that is due first, up to that moment."""
-        due = min(self._due)
+        due = self.next_at
         index = self._due.index(due)
         events = self._engines[index].advance(due)
         self._refresh(index)
@@ -56,3 +58,4 @@ class Fleet:
     def _refresh(self, index: int) -> None:
         due = self._engines[index].next_event_at()
         self._due[index] = inf if due is None else due
+        self.next_at = min(self._due)

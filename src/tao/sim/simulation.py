@@ -1,15 +1,16 @@
 """One run in virtual time: the core unchanged, engine models as replicas, recorded sessions as the load.
 
 The simulation is a driver like the gateway's: it feeds events, executes commands, arms one timer. Planning takes virtual
-time in proportion to the planner's work units, so that a run repeats exactly on any machine.
+time in proportion to the planner's work units, so that a run repeats exactly on any machine. What can go wrong with
+replicas and clients is in `tao.sim.faults`; here only what an engine refuses does.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf
+from typing import Protocol
 
 from tao.core import Scheduler
-from tao.core.commands import Command, ComputePlan, DispatchTurn, RefuseTurn
+from tao.core.commands import Command, ComputePlan, DispatchTurn, RefuseTurn, StopTurn
 from tao.core.events import (
     Event,
     FirstToken,
@@ -20,6 +21,7 @@ from tao.core.events import (
     TurnFailed,
     TurnFinished,
     TurnKind,
+    TurnStopped,
     Usage,
     WakeUp,
 )
@@ -31,135 +33,139 @@ from tao.policies import assignments_of, problem_of
 from tao.record.measure import TurnMeasurement
 from tao.sim.agenda import Agenda
 from tao.sim.fleet import Fleet
-from tao.sim.workload import Arrivals, PlayedSession, WorkloadSettings
-from tao.traces.model import TraceSession
+from tao.sim.played import PlayedSession
+from tao.sim.workload import Workload
 
 SECONDS_PER_WORK_UNIT = 1e-6
 """What the planner's unit of work costs in virtual time (see `tao.planning.Answer.work_units`)."""
 
-Observer = Callable[[Event, Sequence[Command]], None]
+WAKE_UPS_AT_ONE_MOMENT_MAX = 10_000
+"""A policy that asks for more planning points without letting time pass would never end."""
 
 
-@dataclass(slots=True)
+OnProgress = Callable[[int], None]
+"""Told how many turns have ended."""
+
+
+class Observer(Protocol):
+    """Sees every event with the commands that answered it, then the end."""
+
+    def __call__(self, event: Event, commands: Sequence[Command]) -> None: ...
+
+    def end(self, at: float) -> None:
+        """The run is over."""
+
+
+class StuckError(RuntimeError):
+    """The run cannot end: time does not move any more."""
+
+
 class PlannerTotals:
-    """All planning of a run, in virtual seconds."""
+    """All planning of a run, in virtual seconds, failed searches and fallbacks included."""
 
-    plans: int = 0
-    seconds: float = 0.0
-    fallbacks: int = 0
+    __slots__ = ("fallbacks", "plans", "seconds")
+
+    def __init__(self) -> None:
+        self.plans = 0
+        self.seconds = 0.0
+        self.fallbacks = 0
 
 
-@dataclass(slots=True)
-class _Played:
-    """A turn on its way."""
+class PlayedTurn:
+    """A turn on its way: `replica` is None while it is held."""
 
-    session: PlayedSession
-    request: Request
-    arrived_at: float
-    hold_seconds: float = 0.0
-    first_token_at: float | None = None
-    replica: ReplicaId | None = None
+    __slots__ = ("arrived_at", "first_token_at", "hold_seconds", "replica", "request", "session")
+
+    def __init__(self, session: PlayedSession, request: Request, arrived_at: float) -> None:
+        self.session = session
+        self.request = request
+        self.arrived_at = arrived_at
+        self.hold_seconds = 0.0
+        self.first_token_at: float | None = None
+        self.replica: ReplicaId | None = None
 
 
 class Simulation:
-    """`run()` plays all sessions and returns the turns in the order in which they ended."""
+    """`run()` plays all sessions and returns the turns in the order in which they ended. Use once."""
 
     def __init__(
         self,
         scheduler: Scheduler,
         engines: Mapping[ReplicaId, EngineModel],
-        arrivals: Arrivals,
-        settings: WorkloadSettings,
+        workload: Workload,
         observers: Sequence[Observer] = (),
+        on_progress: OnProgress | None = None,
     ) -> None:
         self.scheduler = scheduler
         self.planner = PlannerTotals()
         self.measurements: list[TurnMeasurement] = []
         self.now = 0.0
         self._fleet = Fleet(engines.items())
-        self._arrivals = arrivals
-        self._settings = settings
+        self._workload = workload
         self._observers = tuple(observers)
+        self._on_progress = on_progress
         self._agenda = Agenda()
-        self._turns: dict[TurnId, _Played] = {}
+        self._turns: dict[TurnId, PlayedTurn] = {}
+        self._wake_at: float | None = None  # None: to be asked for
+        self._wake_ups = 0  # since time moved
 
     def run(self) -> list[TurnMeasurement]:
-        """Play to the end. Use once."""
+        """Play to the end: all sessions are over and nothing is due any more. `StuckError` if that cannot come."""
         for replica in self._fleet.replicas:
-            engine = self._fleet.engine(replica)
-            capacity_tokens = engine.total_blocks * engine.profile.block_tokens
-            self._feed(ReplicaJoined(0.0, replica, capacity_tokens))
-        for at, trace in self._arrivals.first():
-            self._start(at, trace)
+            self._feed(ReplicaJoined(0.0, replica, self._fleet.capacity_tokens(replica)))
+        for at, session in self._workload.first():
+            self._agenda.book(at, self._arrive, session)
         while self._step():
             pass
+        for observer in self._observers:
+            observer.end(self.now)
         return self.measurements
+
+    # --- time -------------------------------------------------------------------------------------------------------
 
     def _step(self) -> bool:
         """Let the next thing happen: engines before the agenda before the core's timer, at equal times."""
-        wakeup = self.scheduler.next_wakeup()
-        wakeup_at = inf if wakeup is None else max(wakeup, self.now)
         engine_at, agenda_at = self._fleet.next_at, self._agenda.next_at
-        self.now = min(engine_at, agenda_at, wakeup_at)
-        if self.now == inf or (not self._turns and agenda_at == inf):
-            return False
-        if engine_at == self.now:
+        wake_at = self._wake_at if self._wake_at is not None else self._ask_wake_at()
+        if engine_at <= agenda_at and engine_at <= wake_at:
+            if engine_at == inf:
+                return False
+            self._move_to(engine_at)
             self._engine_events()
-        elif agenda_at == self.now:
-            at, action = self._agenda.pop()
-            action(at)
+        elif agenda_at <= wake_at:
+            self._move_to(agenda_at)
+            self._agenda.do_next()
+        elif self._nothing_left():
+            return False
         else:
+            self._move_to(wake_at)
+            self._wake_ups += 1
+            if self._wake_ups > WAKE_UPS_AT_ONE_MOMENT_MAX:
+                raise StuckError(
+                    f"{self._wake_ups} planning points at {self.now:g} s and time does not move: the policy asks for more"
+                )
             self._feed(WakeUp(self.now))
         return True
 
-    def _engine_events(self) -> None:
-        for event in self._fleet.advance():
-            turn = TurnId(event.request_id)
-            match event:
-                case EngineFirstToken():
-                    self._turns[turn].first_token_at = event.at
-                    self._feed(FirstToken(event.at, turn))
-                case Finished():
-                    self._finished(turn, event)
+    def _nothing_left(self) -> bool:
+        """Whether only the core's timer is armed and no session is there for which it could matter."""
+        return self._agenda.next_at == inf and self._fleet.is_idle() and not self.scheduler.view.sessions
 
-    def _finished(self, turn: TurnId, event: Finished) -> None:
-        played = self._turns.pop(turn)
-        prompt_tokens = played.request.prompt.tokens
-        usage = Usage(prompt_tokens, event.output_tokens, event.cached_tokens)
-        self._feed(TurnFinished(event.at, turn, usage, played.session.tools()))
-        self._measure(played, event.at, usage, None)
-        played.session.answered(played.request)
-        self._after_turn(played.session, event.at)
+    def _move_to(self, at: float) -> None:
+        if at > self.now:
+            self.now = at
+            self._wake_ups = 0
 
-    def _after_turn(self, session: PlayedSession, at: float) -> None:
-        if session.is_last:
-            self._end(session, at)
-            return
-        tool_seconds, human_seconds = session.away_seconds()
-        session.next_turn += 1
-        session.tool_ended_at = at + tool_seconds if tool_seconds and not human_seconds else None
-        self._agenda.book(at + tool_seconds + human_seconds, lambda when: self._arrive(session, when))
+    def _ask_wake_at(self) -> float:
+        asked = self.scheduler.next_wakeup()
+        self._wake_at = inf if asked is None else max(asked, self.now)
+        return self._wake_at
 
-    def _end(self, session: PlayedSession, at: float) -> None:
-        self._feed(SessionEnded(at, SessionId(session.trace.session_id)))
-        following = self._arrivals.after_end(at)
-        if following is not None:
-            self._start(*following)
-
-    def _start(self, at: float, trace: TraceSession) -> None:
-        session = PlayedSession(trace, self._settings)
-        self._agenda.book(at, lambda when: self._arrive(session, when))
-
-    def _arrive(self, session: PlayedSession, at: float) -> None:
-        turn = TurnId(f"{session.trace.session_id}/{session.next_turn}")
-        kind = TurnKind.RESET if session.starts_afresh() else TurnKind.MAIN
-        request = session.request(turn)
-        self._turns[turn] = _Played(session, request, at)
-        session_id = SessionId(session.trace.session_id)
-        self._feed(TurnArrived(at, turn, session_id, request.prompt.tokens, kind))
+    # --- the core ---------------------------------------------------------------------------------------------------
 
     def _feed(self, event: Event) -> None:
         commands = self.scheduler.handle(event)
+        self._wake_at = None
         for observe in self._observers:
             observe(event, commands)
         for command in commands:
@@ -168,6 +174,8 @@ class Simulation:
                     self._dispatch(command)
                 case RefuseTurn():
                     self._refused(command)
+                case StopTurn():
+                    self._stop(command)
                 case ComputePlan():
                     self._plan(command)
 
@@ -178,20 +186,19 @@ class Simulation:
         try:
             self._fleet.submit(self.now, command.replica, played.request)
         except RequestRefusedError as error:
-            cause = str(error)
-            self._agenda.book(self.now, lambda at: self._failed(command.turn, at, cause))
-
-    def _failed(self, turn: TurnId, at: float, cause: str) -> None:
-        played = self._turns.pop(turn)
-        self._feed(TurnFailed(at, turn, cause))
-        self._measure(played, at, None, "refused by the engine")
-        self._end(played.session, at)
+            self._agenda.book(self.now, self._failed, command.turn, str(error), "refused by the engine")
 
     def _refused(self, command: RefuseTurn) -> None:
         played = self._turns.pop(command.turn)
         self._measure(played, self.now, None, command.cause.value)
-        at = self.now
-        self._agenda.book(at, lambda when: self._end(played.session, when))
+        self._agenda.book(self.now, self._end, played.session)
+
+    def _stop(self, command: StopTurn) -> None:
+        self._fleet.abort(self.now, command.replica, command.turn)
+        self._agenda.book(self.now, self._stopped, command.turn)
+
+    def _stopped(self, at: float, turn: TurnId) -> None:
+        self._feed(TurnStopped(at, turn))
 
     def _plan(self, command: ComputePlan) -> None:
         answer = solve(problem_of(command.request), command.request.solver)
@@ -200,18 +207,95 @@ class Simulation:
         self.planner.seconds += seconds
         self.planner.fallbacks += answer.status == "fallback"
         assignments = assignments_of(command.request, answer.assignment)
-        self._agenda.book(
-            self.now + seconds,
-            lambda at: self._feed(
-                PlanReady(at, command.plan, assignments, answer.solver, answer.status, seconds)
-            ),
-        )
+        at = self.now + seconds
+        ready = PlanReady(at, command.plan, assignments, answer.solver, answer.status, seconds)
+        self._agenda.book(at, self._planned, ready)
 
-    def _measure(self, played: _Played, at: float, usage: Usage | None, error: str | None) -> None:
+    def _planned(self, at: float, ready: PlanReady) -> None:  # noqa: ARG002 - the event carries its time
+        self._feed(ready)
+
+    # --- the engines ------------------------------------------------------------------------------------------------
+
+    def _engine_events(self) -> None:
+        for event in self._fleet.advance():
+            turn = TurnId(event.request_id)
+            match event:
+                case EngineFirstToken():
+                    self._first_token(event.at, turn)
+                case Finished():
+                    self._finished(turn, event)
+
+    def _first_token(self, at: float, turn: TurnId) -> None:
+        self._turns[turn].first_token_at = at
+        self._feed(FirstToken(at, turn))
+
+    def _finished(self, turn: TurnId, event: Finished) -> None:
+        played = self._turns.pop(turn)
+        session = played.session
+        usage = Usage(played.request.prompt.tokens, event.output_tokens, event.cached_tokens)
+        self._feed(TurnFinished(event.at, turn, usage, session.tools()))
+        self._measure(played, event.at, usage, None)
+        session.answered(played.request)
+        self._after_turn(session, event.at)
+
+    def _failed(self, at: float, turn: TurnId, cause: str, kind: str) -> None:
+        played = self._turns.pop(turn)
+        self._feed(TurnFailed(at, turn, cause))
+        self._measure(played, at, None, kind)
+        self._end(at, played.session)
+
+    # --- the sessions -----------------------------------------------------------------------------------------------
+
+    def _arrive(self, at: float, session: PlayedSession) -> None:
+        turn = TurnId(f"{session.id}/{session.next_turn}")
+        self._send(at, turn, PlayedTurn(session, session.request(turn), at))
+
+    def _send(self, at: float, turn: TurnId, played: PlayedTurn) -> None:
+        self._turns[turn] = played
+        session = played.session
+        kind = TurnKind.RESET if session.starts_afresh() else TurnKind.MAIN
+        parent = SessionId(session.trace.parent) if session.trace.parent is not None else None
+        self._feed(TurnArrived(at, turn, session.id, played.request.prompt.tokens, kind, parent=parent))
+
+    def _after_turn(self, session: PlayedSession, at: float) -> None:
+        """The turn in play has ended: sub-agents start, the tool runs, a human thinks, or the session is over."""
+        children = self._workload.children_of(session)
+        for child in children:
+            self._agenda.book(at, self._arrive, child)
+        if session.is_last:
+            self._end(at, session)
+        elif children and session.waits_for_children():
+            session.children_left = len(children)
+        else:
+            self._away(at + session.tool_seconds(), session)
+
+    def _away(self, tool_ends_at: float, session: PlayedSession) -> None:
+        """The session is back when its tool and its human are done."""
+        back_at = tool_ends_at + session.human_seconds()
+        session.tool_ended_at = back_at if session.back_from_tool() else None
+        session.next_turn += 1
+        self._agenda.book(back_at, self._arrive, session)
+
+    def _end(self, at: float, session: PlayedSession) -> None:
+        self._feed(SessionEnded(at, session.id))
+        self._over(at, session)
+
+    def _over(self, at: float, session: PlayedSession) -> None:
+        """Nothing comes of the session any more: its worker goes on, its parent may."""
+        parent = session.awaited_by
+        if parent is not None:
+            parent.children_left -= 1
+            if not parent.children_left:
+                self._away(at, parent)
+        following = self._workload.after_end(session)
+        if following is not None:
+            self._agenda.book(at, self._arrive, following)
+
+    def _measure(self, played: PlayedTurn, at: float, usage: Usage | None, error: str | None) -> None:
         session = played.session
         self.measurements.append(
             TurnMeasurement(
-                session_id=session.trace.session_id,
+                session_id=session.id,
                 turn_index=session.next_turn,
                 arrived_at=played.arrived_at,
                 finished_at=at,
@@ -225,3 +309,5 @@ class Simulation:
                 parent_session_id=session.trace.parent,
             )
         )
+        if self._on_progress is not None:
+            self._on_progress(len(self.measurements))

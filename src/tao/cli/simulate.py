@@ -1,0 +1,327 @@
+"""`tao simulate`: policies on recorded sessions in virtual time, on the command line. Options in, one table out.
+
+What a run is lives in `tao.sim.run`, what its figures mean in `tao.record.summary`; this file only wires and shows.
+"""
+
+import contextlib
+import json
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from tao.core import SchedulerSettings
+from tao.enginemodel import load_profile, profile_names
+from tao.policies import make_policy
+from tao.report.bounds import floors_of
+from tao.report.terminal import console_for_tables, runs_table
+from tao.sim.run import Order, RunResult, RunSpec
+from tao.sim.sweep import OnTurns, RunFailedError, Traces, run_all
+from tao.sim.workload import ClosedLoop, PoissonArrivals, WorkloadSettings
+from tao.traces import SkippedLines, TraceError, TraceSession, read_trace, refuse, sample_path
+
+INTERRUPTED = 130
+SAMPLE = "sample"
+CONCURRENCY = 16
+
+
+def number_list(kind: type[int] | type[float]) -> Callable[..., tuple[int | float, ...] | None]:
+    """An option's callback: numbers above 0, separated by commas."""
+
+    def convert(
+        ctx: click.Context, param: click.Parameter, value: str | None
+    ) -> tuple[int | float, ...] | None:
+        if value is None:
+            return None
+        try:
+            numbers = tuple(kind(part) for part in value.split(",") if part.strip())
+        except ValueError:
+            numbers = ()
+        if not numbers or any(not 0 < number < float("inf") for number in numbers):
+            raise click.BadParameter(f"{value!r}: give numbers above 0, separated by commas", ctx, param)
+        return numbers
+
+    return convert
+
+
+def seconds_range(
+    ctx: click.Context, param: click.Parameter, value: str | None
+) -> tuple[float, float] | None:
+    """An option's callback: MIN:MAX in seconds."""
+    if value is None:
+        return None
+    least, _, most = value.partition(":")
+    try:
+        bounds = float(least), float(most)
+    except ValueError:
+        bounds = (-1.0, 0.0)
+    if not 0 <= bounds[0] <= bounds[1] < float("inf"):
+        raise click.BadParameter(f"{value!r}: give seconds as MIN:MAX, such as 2:10", ctx, param)
+    return bounds
+
+
+@click.command()
+@click.argument("more_traces", nargs=-1, metavar="[FILE]...")
+@click.option(
+    "--trace", "traces", multiple=True, metavar="FILE", help="Trace, or `sample`; more files may follow it."
+)
+@click.option("--policy", "policies", default="tao,round-robin", show_default=True, metavar="NAME[,NAME...]")
+@click.option(
+    "--profile",
+    default="qwen3-32b-tp2-h100",
+    show_default=True,
+    help=f"A profile by name ({', '.join(profile_names())}), or a TOML file of your own.",
+)
+@click.option("--replicas", default=4, show_default=True, type=click.IntRange(1, 1024))
+@click.option(
+    "--concurrency",
+    callback=number_list(int),
+    metavar="W[,W...]",
+    help="Workers of the closed loop, one run each.  [default: 16]",
+)
+@click.option(
+    "--arrival-rate",
+    callback=number_list(float),
+    metavar="R[,R...]",
+    help="Sessions per second by chance (Poisson), not a closed loop.",
+)
+@click.option("--seed", default=0, show_default=True, help="Seed of order, delays, arrivals and faults.")
+@click.option("--sessions", type=click.IntRange(1), help="Use the first N sessions only.")
+@click.option("--shuffle", is_flag=True, help="Put the sessions in an order chosen by --seed first.")
+@click.option(
+    "--tool-delay",
+    callback=seconds_range,
+    metavar="MIN:MAX",
+    help="One fixed extra delay per session, drawn between these seconds.",
+)
+@click.option(
+    "--kv-tokens", type=click.IntRange(16), help="KV capacity of each replica, instead of the profile's."
+)
+@click.option("--hold-max", default=300.0, show_default=True, help="Bound on waiting for admission, seconds.")
+@click.option(
+    "--human-wait-max", default=30.0, show_default=True, help="Cap on each wait for a human, seconds."
+)
+@click.option("--system-tokens", default=0, show_default=True, help="Shared system prompt if none recorded.")
+@click.option(
+    "--max-prompt-tokens",
+    type=click.IntRange(1),
+    help="Cut sessions before a longer turn.  [default: what fits]",
+)
+@click.option(
+    "--floor", is_flag=True, help="Add a run with unlimited memory, and what each policy recovers of it."
+)
+@click.option("--processes", type=click.IntRange(1), help="Processes to use.  [default: all cores]")
+@click.option("--json", "json_path", metavar="OUT", help="Write the figures to this file; - for the output.")
+@click.option(
+    "--skip-bad-lines", is_flag=True, help="Count bad lines and go on, instead of refusing the trace."
+)
+def command(  # noqa: PLR0917 - click passes options as they are named
+    more_traces: tuple[str, ...],
+    traces: tuple[str, ...],
+    policies: str,
+    profile: str,
+    replicas: int,
+    concurrency: tuple[int, ...] | None,
+    arrival_rate: tuple[float, ...] | None,
+    seed: int,
+    sessions: int | None,
+    shuffle: bool,
+    tool_delay: tuple[float, float] | None,
+    kv_tokens: int | None,
+    hold_max: float,
+    human_wait_max: float,
+    system_tokens: int,
+    max_prompt_tokens: int | None,
+    floor: bool,
+    processes: int | None,
+    json_path: str | None,
+    skip_bad_lines: bool,
+) -> None:
+    """Simulate policies on recorded sessions: the same scheduler and engine model as live, in virtual time.
+
+    FILE is a trace in any format that tao reads, or the word "sample" for the 40 sessions that come with tao (the
+    default). There is one run for each policy and concurrency; runs are spread over the cores and repeat exactly
+    by seed. All figures are model seconds.
+
+    Exit code: 0; 1 if a run breaks off or a checker finds something wrong; 2 for bad input; 130 after Ctrl-C.
+    """
+    if concurrency is not None and arrival_rate is not None:
+        raise click.UsageError("--concurrency is a closed loop and --arrival-rate is not: give one of them")
+    skipped = SkippedLines()
+    try:
+        base = RunSpec(
+            policy="",
+            profile=load_profile(profile),
+            replicas=replicas,
+            arrivals=ClosedLoop(1),
+            traces=(*traces, *more_traces) or (SAMPLE,),
+            kv_tokens=kv_tokens,
+            seed=seed,
+            order=Order(sessions, seed if shuffle else None, max_prompt_tokens),
+            workload=WorkloadSettings(human_wait_max, system_tokens, tool_delay, seed),
+            scheduler=SchedulerSettings(hold_seconds_max=hold_max),
+        )
+        sweep = Sweep(
+            base,
+            policies=_policies(policies),
+            loads=tuple(_loads(concurrency, arrival_rate, seed)),
+            floor=floor,
+        )
+        sessions_of = {name: read_sessions(name, skipped if skip_bad_lines else None) for name in base.traces}
+        results = run_with_progress(sweep.specs(), sessions_of, processes)
+    except (ValueError, TraceError) as error:
+        raise click.UsageError(str(error)) from error
+    _show(sweep, results, skipped, json_path)
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """The runs of one call: every policy with every load, and one floor for each load if asked for."""
+
+    base: RunSpec
+    policies: tuple[str, ...]
+    loads: tuple[ClosedLoop | PoissonArrivals, ...]
+    floor: bool
+
+    def specs(self) -> list[RunSpec]:
+        """Loads in order, within each the policies in order; the floors come last."""
+        base = self.base
+        specs = [replace(base, policy=name, arrivals=load) for load in self.loads for name in self.policies]
+        floors = [replace(base, arrivals=load).floor() for load in self.loads] if self.floor else []
+        return specs + floors
+
+
+def read_sessions(name: str, skipped: SkippedLines | None = None) -> list[TraceSession]:
+    """The sessions of a file, or of the sample; bad lines are counted in `skipped`, refused where that is None."""
+    path = sample_path() if name == SAMPLE else Path(name)
+    return list(read_trace(path, on_bad_line=refuse if skipped is None else skipped))
+
+
+def run_with_progress(specs: Sequence[RunSpec], traces: Traces, processes: int | None) -> list[RunResult]:
+    """Run all, with a bar where a person looks on. A run that breaks off ends the command with exit code 1."""
+    turns = sum(len(session.turns) for spec in specs for name in spec.traces for session in traces[name])
+    try:
+        with _progress_bar(Console(stderr=True), turns, len(specs)) as on_turns:
+            return run_all(specs, traces, processes, on_turns)
+    except RunFailedError as error:
+        raise click.ClickException(
+            f"a run broke off: {error}\nTo repeat: {repeat_command(error.spec)}"
+        ) from error
+    except KeyboardInterrupt:
+        click.echo("interrupted", err=True)
+        sys.exit(INTERRUPTED)
+
+
+def repeat_command(spec: RunSpec) -> str:
+    """The options that repeat this one run, added to the command line as it was given."""
+    load = (
+        f"--concurrency {spec.arrivals.workers}"
+        if isinstance(spec.arrivals, ClosedLoop)
+        else f"--arrival-rate {spec.arrivals.rate_per_second!r}"
+    )
+    skip = ("--policy", "--concurrency", "--arrival-rate", "--seed", "--json", "--processes")
+    given = " ".join(_without(sys.argv[1:], skip))
+    return f"tao {given} --policy {spec.policy} {load} --seed {spec.seed}"
+
+
+def _without(arguments: Sequence[str], options: Sequence[str]) -> list[str]:
+    """The command line without these options and their values."""
+    kept: list[str] = []
+    drop_next = False
+    for argument in arguments:
+        name, equals, _ = argument.partition("=")
+        if drop_next:
+            drop_next = False
+        elif name in options:
+            drop_next = not equals
+        else:
+            kept.append(shlex.quote(argument))
+    return kept
+
+
+def _policies(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not names:
+        raise click.UsageError("--policy names no policy")
+    for name in names:
+        make_policy(name)  # says what is wrong with the name, before anything runs
+    return names
+
+
+def _loads(
+    concurrency: tuple[int, ...] | None, arrival_rate: tuple[float, ...] | None, seed: int
+) -> Iterator[ClosedLoop | PoissonArrivals]:
+    if arrival_rate is not None:
+        for rate in arrival_rate:
+            yield PoissonArrivals(rate, seed)
+        return
+    for workers in concurrency or (CONCURRENCY,):
+        yield ClosedLoop(workers)
+
+
+@contextlib.contextmanager
+def _progress_bar(console: Console, turns: int, runs: int) -> Iterator[OnTurns | None]:
+    if not console.is_terminal:
+        yield None
+        return
+    with Progress(
+        TextColumn(f"{runs} runs"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total} turns"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+    ) as bar:
+        task = bar.add_task("simulate", total=turns)
+        yield lambda ended: bar.update(task, completed=sum(ended))
+
+
+def _show(sweep: Sweep, results: Sequence[RunResult], skipped: SkippedLines, json_path: str | None) -> None:
+    runs = results[: len(sweep.policies) * len(sweep.loads)]
+    floors = floors_of(runs, results[len(runs) :])
+    _say_what_was_left_out(runs, skipped)
+    if json_path is not None:
+        document: dict[str, object] = {"runs": [run.to_json_dict() for run in runs]}
+        if sweep.floor:
+            document["floors"] = [floor.to_json_dict() for floor in floors]
+        write_text(json_path, json.dumps(document, indent=2, allow_nan=False) + "\n")
+    if json_path != "-":
+        console_for_tables().print(runs_table(runs, floors))
+    unsound = [run for run in results if run.violations]
+    for run in unsound:
+        for violation in run.violations:
+            click.echo(f"{run.spec.policy}: {violation}", err=True)
+        click.echo(f"To repeat: {repeat_command(run.spec)}", err=True)
+    if unsound:
+        sys.exit(1)
+
+
+def write_text(path: str, text: str) -> None:
+    """Write to a file; `-` is the output. What cannot be written ends the command with exit code 1."""
+    if path == "-":
+        click.echo(text, nl=False)
+        return
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise click.ClickException(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _say_what_was_left_out(runs: Sequence[RunResult], skipped: SkippedLines) -> None:
+    first = runs[0]
+    if first.sessions_shortened or first.sessions_dropped:
+        click.echo(
+            f"{first.sessions_shortened} sessions cut short and {first.sessions_dropped} left out: longer prompts "
+            "than the engine or --max-prompt-tokens takes",
+            err=True,
+        )
+    for bad in skipped.first:
+        click.echo(f"skipped {bad}", err=True)
+    if skipped.count:
+        click.echo(f"bad lines skipped: {skipped.count}", err=True)

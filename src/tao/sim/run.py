@@ -1,0 +1,180 @@
+"""One run as a value: what to simulate in, figures out. The same spec and traces give the same result on any machine.
+
+Specs and results can be pickled, so that runs can be spread over processes (`tao.sim.sweep`). It must not know the
+command line, files, or how results are shown.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+
+from tao.core import Scheduler, SchedulerSettings
+from tao.core.ids import ReplicaId
+from tao.enginemodel import EngineModel, Profile
+from tao.policies import make_policy
+from tao.record.summary import Distribution, RunSummary, summarise
+from tao.sim.checkers import all_checkers
+from tao.sim.simulation import OnProgress, Simulation
+from tao.sim.tally import Counts, Tally
+from tao.sim.workload import ClosedLoop, PoissonArrivals, Workload, WorkloadSettings
+from tao.traces import Selection, TraceSession, select_sessions
+
+UNLIMITED_KV_TOKENS = 10**12
+"""So much memory that nothing is ever evicted and no session waits."""
+
+FLOOR_POLICY = "sticky-least-loaded"
+"""With unlimited memory nothing is to be gained but by staying with one's cache and spreading the load."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Which sessions of the traces, in which order: all in the traces' order, or shuffled by `seed`, the first `count`."""
+
+    count_max: int | None = None
+    seed: int | None = None
+    prompt_tokens_max: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """One simulated run. `traces` are names under which the caller knows lists of sessions.
+
+    `prompt_tokens_max` of the order defaults to what the engine can hold; longer sessions are cut before.
+    """
+
+    policy: str
+    profile: Profile
+    replicas: int
+    arrivals: ClosedLoop | PoissonArrivals
+    traces: tuple[str, ...]
+    kv_tokens: int | None = None
+    seed: int = 0
+    order: Order = field(default_factory=Order)
+    workload: WorkloadSettings = field(default_factory=WorkloadSettings)
+    scheduler: SchedulerSettings = field(default_factory=SchedulerSettings)
+
+    def __post_init__(self) -> None:
+        if self.replicas < 1:
+            raise ValueError(f"a run needs at least 1 replica, not {self.replicas}")
+        if self.kv_tokens is not None and self.kv_tokens < self.profile.block_tokens:
+            raise ValueError(
+                f"{self.kv_tokens} KV tokens are less than one block of {self.profile.block_tokens}"
+            )
+
+    @property
+    def concurrency(self) -> int | None:
+        """Workers of the closed loop; None when sessions arrive by chance."""
+        return self.arrivals.workers if isinstance(self.arrivals, ClosedLoop) else None
+
+    @property
+    def replica_kv_tokens(self) -> int:
+        """KV capacity of one replica."""
+        return self.profile.kv_tokens if self.kv_tokens is None else self.kv_tokens
+
+    def floor(self) -> "RunSpec":
+        """The same load on replicas with unlimited memory: what no policy is expected to beat."""
+        kept = min(self.profile.max_model_tokens, self.replica_kv_tokens)
+        order = replace(self.order, prompt_tokens_max=self.order.prompt_tokens_max or kept)
+        return replace(self, policy=FLOOR_POLICY, kv_tokens=UNLIMITED_KV_TOKENS, order=order)
+
+
+@dataclass(frozen=True, slots=True)
+class Planning:
+    """All planning of a run, in virtual seconds."""
+
+    plans: int
+    seconds: float
+    fallbacks: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What one run gave. `violations`: what the checkers found; empty in a sound run. `events`: fed to the core."""
+
+    spec: RunSpec
+    summary: RunSummary
+    counts: Counts
+    planner: Planning
+    violations: tuple[str, ...] = ()
+    sessions_shortened: int = 0
+    sessions_dropped: int = 0
+
+    def to_json_dict(self) -> dict[str, object]:
+        """The row of `tao simulate --json`: a stable interface, see docs/simulator.md."""
+        spec, summary = self.spec, self.summary
+        arrivals = spec.arrivals
+        return {
+            "policy": spec.policy,
+            "concurrency": spec.concurrency,
+            "arrival_rate_per_second": (
+                arrivals.rate_per_second if isinstance(arrivals, PoissonArrivals) else None
+            ),
+            "replicas": spec.replicas,
+            "profile": spec.profile.name,
+            "kv_tokens": spec.replica_kv_tokens,
+            "traces": list(spec.traces),
+            "seed": spec.seed,
+            "sessions": summary.sessions,
+            "sessions_failed": summary.sessions_failed,
+            "turns": summary.turns,
+            "turns_failed": summary.turns_failed,
+            "latency_seconds": _percentiles(summary.latency_seconds),
+            "ttft_seconds": _percentiles(summary.ttft_seconds),
+            "tool_end_to_first_token_seconds": _percentiles(summary.tool_end_to_first_token_seconds),
+            "hold_seconds": _percentiles(summary.hold_seconds),
+            "decode_tokens_per_second": summary.decode_tokens_per_second,
+            "decode_tokens_per_second_overall": summary.decode_tokens_per_second_overall,
+            "makespan_seconds": summary.makespan_seconds,
+            "prefix_hit_rate": summary.prefix_hit_rate,
+            **asdict(self.counts),
+            "planner": asdict(self.planner),
+            "errors": summary.errors,
+            "sessions_shortened": self.sessions_shortened,
+            "sessions_dropped": self.sessions_dropped,
+        }
+
+
+class NoSessionsError(ValueError):
+    """Nothing is left to simulate."""
+
+
+def run(
+    spec: RunSpec, traces: Mapping[str, Sequence[TraceSession]], on_progress: OnProgress | None = None
+) -> RunResult:
+    """Simulate. Raises NoSessionsError, and ValueError for an unknown policy or sessions that share an id."""
+    chosen = _choose(spec, traces)
+    scheduler = Scheduler(make_policy(spec.policy), spec.scheduler)
+    workload = Workload(chosen.sessions, spec.arrivals, spec.workload)
+    tally, checkers = Tally(), all_checkers(spec.scheduler)
+    engines = {
+        ReplicaId(f"replica-{n}"): EngineModel(spec.profile, spec.kv_tokens) for n in range(spec.replicas)
+    }
+    simulation = Simulation(scheduler, engines, workload, (tally, *checkers), on_progress)
+    measurements = simulation.run()
+    planner = simulation.planner
+    return RunResult(
+        spec=spec,
+        summary=summarise(measurements, workers=spec.concurrency or workload.sessions),
+        counts=tally.counts,
+        planner=Planning(planner.plans, planner.seconds, planner.fallbacks),
+        violations=tuple(text for checker in checkers for text in checker.violations),
+        sessions_shortened=chosen.sessions_shortened,
+        sessions_dropped=chosen.sessions_dropped,
+    )
+
+
+def _choose(spec: RunSpec, traces: Mapping[str, Sequence[TraceSession]]) -> Selection:
+    order = spec.order
+    engine_max = min(spec.profile.max_model_tokens, spec.replica_kv_tokens)
+    chosen = select_sessions(
+        (session for name in spec.traces for session in traces[name]),
+        count_max=order.count_max,
+        seed=order.seed,
+        prompt_tokens_max=order.prompt_tokens_max or engine_max,
+    )
+    if not chosen.sessions:
+        raise NoSessionsError(f"no session of {', '.join(spec.traces)} fits: nothing is left to simulate")
+    return chosen
+
+
+def _percentiles(values: Distribution) -> dict[str, float | None]:
+    return {"mean": values.mean, "p50": values.p50, "p90": values.p90, "p99": values.p99, "max": values.max}

@@ -1,0 +1,118 @@
+"""Many runs over the cores of one machine: each run is a process's job, results come back in the order of the specs.
+
+Nothing of a result depends on which process ran it, or on how many there are. It must not know what the runs are for.
+"""
+
+import multiprocessing
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from ctypes import c_uint64
+from typing import Any
+
+from tao.sim.run import RunResult, RunSpec, run
+from tao.traces import TraceSession
+
+Traces = Mapping[str, Sequence[TraceSession]]
+OnTurns = Callable[[Sequence[int]], None]
+"""Told how many turns of each run have ended so far."""
+
+POLL_SECONDS = 0.2
+TURNS_A_REPORT = 200
+
+
+class RunFailedError(RuntimeError):
+    """A run broke off by a defect; `spec` says which. The cause is in the message."""
+
+    def __init__(self, spec: RunSpec, cause: str) -> None:
+        super().__init__(f"{spec.policy}, {spec.arrivals}, seed {spec.seed}: {cause}")
+        self.spec = spec
+        self.cause = cause
+
+    def __reduce__(self) -> tuple[type["RunFailedError"], tuple[RunSpec, str]]:
+        return RunFailedError, (self.spec, self.cause)
+
+
+def run_all(
+    specs: Sequence[RunSpec], traces: Traces, processes: int | None = None, on_turns: OnTurns | None = None
+) -> list[RunResult]:
+    """Run every spec; `processes` defaults to the cores this process may use. The first failure ends it all.
+
+    Raises what `run` raises, and RunFailedError where a run breaks off by a defect of the core or a policy.
+    """
+    if processes is None:
+        processes = available_cores()
+    if processes <= 1 or len(specs) <= 1:
+        return _run_here(specs, traces, on_turns)
+    return _run_spread(specs, traces, min(processes, len(specs)), on_turns)
+
+
+def available_cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _run_here(specs: Sequence[RunSpec], traces: Traces, on_turns: OnTurns | None) -> list[RunResult]:
+    turns = [0] * len(specs)
+    results: list[RunResult] = []
+    for index, spec in enumerate(specs):
+
+        def ended(count: int, index: int = index) -> None:
+            turns[index] = count
+            if on_turns is not None and count % TURNS_A_REPORT == 0:
+                on_turns(turns)
+
+        results.append(_run(spec, traces, ended))
+        if on_turns is not None:
+            on_turns(turns)
+    return results
+
+
+def _run(spec: RunSpec, traces: Traces, ended: Callable[[int], None]) -> RunResult:
+    try:
+        return run(spec, traces, ended)
+    except ValueError:
+        raise
+    except Exception as error:
+        raise RunFailedError(spec, f"{type(error).__name__}: {error}") from error
+
+
+def _run_spread(
+    specs: Sequence[RunSpec], traces: Traces, processes: int, on_turns: OnTurns | None
+) -> list[RunResult]:
+    # Fresh interpreters: a fork would copy the state of whatever threads the caller has.
+    context = multiprocessing.get_context("spawn")
+    turns: Any = context.Array(c_uint64, len(specs), lock=False)
+    with ProcessPoolExecutor(processes, context, _prepare, (dict(traces), turns)) as pool:
+        # Longest runs first would need a guess; those with many workers wait most, and come last in a list by habit.
+        futures = [pool.submit(_run_in_child, index, specs[index]) for index in reversed(range(len(specs)))]
+        try:
+            pending: set[Future[RunResult]] = set(futures)
+            while pending:
+                done, pending = wait(pending, POLL_SECONDS, FIRST_COMPLETED)
+                for future in done:
+                    future.result()
+                if on_turns is not None:
+                    on_turns(list(turns))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return [future.result() for future in reversed(futures)]
+
+
+class _Child:
+    """What a child process was given at its start."""
+
+    traces: Traces
+    turns: Any
+
+
+def _prepare(traces: Traces, turns: Any) -> None:
+    _Child.traces, _Child.turns = traces, turns
+
+
+def _run_in_child(index: int, spec: RunSpec) -> RunResult:
+    def ended(count: int) -> None:
+        _Child.turns[index] = count
+
+    return _run(spec, _Child.traces, ended)
