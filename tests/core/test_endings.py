@@ -184,8 +184,8 @@ def test_a_known_session_whose_client_leaves_while_held_stays_known() -> None:
 def test_release_while_held_turns_the_clients_away() -> None:
     w = World(make_policy("tao"), a=4_000)
     w.arrive("x", "x1", 3_000)
-    w.arrive("s", "t1", 2_000)
-    w.arrive("s", "t2", 2_000)
+    w.arrive("s", "t1", 1_000)
+    w.arrive("s", "t2", 1_000)
     assert w.end("s") == [
         RefuseTurn("t1", "s", Refusal.SESSION_ENDED),  # type: ignore[arg-type]
         RefuseTurn("t2", "s", Refusal.SESSION_ENDED),  # type: ignore[arg-type]

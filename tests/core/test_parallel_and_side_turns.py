@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from core_kit import World, of_kind
 
-from tao.core.commands import CloseSession, Closing, DispatchTurn, Reason
+from tao.core.commands import CloseSession, Closing, ComputePlan, DispatchTurn, Reason
 from tao.core.events import TurnKind
 from tao.core.phases import Acting, Running
 from tao.core.session import Session
@@ -223,3 +223,55 @@ def test_side_turns_are_no_business_of_the_policy(policy: str) -> None:
     w.finish("t1")
     w.end("s")
     assert w.reserved("a") == w.reserved("b") == 0
+
+
+# --- held together -----------------------------------------------------------------------------------------------------
+
+
+def held_together() -> World:
+    """s waits with two turns, which will need 2,000 + 512 for its admission and 1,500 beside it."""
+    w = world("tao", a=10_000)
+    w.arrive("x", "x1", 9_000)
+    w.arrive("s", "t1", 1_500)
+    w.arrive("s", "t2", 2_000)
+    assert w.scheduler.view.beside_tokens(w.session("s")) == 2_000  # the first one leads
+    return w
+
+
+def test_a_plan_counts_all_held_turns_of_a_session() -> None:
+    w = held_together()
+    w.end("x")
+    w.finish("x1")
+    [compute] = of_kind(w.wake(), ComputePlan)
+    assert compute.request.candidates[0].weight_tokens == 2_000 + RESERVE + 2_000
+    w.solve(compute)
+    assert w.reserved("a") == 2_000 + RESERVE + 2_000
+
+
+def test_a_session_is_not_placed_where_only_one_of_its_turns_fits() -> None:
+    w = held_together()
+    w.join("b", 4_000)
+    w.lose("b")
+    w.join("b", 4_000)
+    assert not of_kind(w.wake(), ComputePlan)
+    w.resize("b", 4_600)
+    [compute] = of_kind(w.after(1).wake(), ComputePlan)
+    w.resize("b", 4_500)
+    assert w.answer(compute, ("s", "b")) == []
+    w.resize("b", 4_600)
+    [compute] = of_kind(w.after(1).wake(), ComputePlan)
+    w.answer(compute, ("s", "b"))
+    assert w.free("b") == 4_600 - 4_512
+
+
+def test_turns_that_no_replica_can_hold_together_go_at_once() -> None:
+    w = held_together()
+    w.arrive("s", "t3", 5_600)  # 5,600 + 512 + 2,000 + 5,600
+    assert w.session("s").placement.reason is Reason.OVERSIZE  # type: ignore[union-attr]
+
+
+def test_turns_of_an_earlier_line_are_all_beside_it() -> None:
+    w = held_together()
+    w.arrive("s", "t3", 300, TurnKind.RESET)
+    assert w.scheduler.view.beside_tokens(w.session("s")) == 1_500 + 2_000
+    assert w.scheduler.view.beside_tokens(w.session("x")) == 0

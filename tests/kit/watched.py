@@ -49,9 +49,7 @@ class Watched:
         return self.policy.keeps_admission(view, session, at)
 
     def next_planning_at(self, view: View, at: float) -> float | None:
-        due = self.policy.next_planning_at(view, at)
-        assert due is None or due >= at
-        return due
+        return self.policy.next_planning_at(view, at)
 
     def interrupts(self, view: View, at: float) -> Sequence[SessionId]:
         chosen = self.policy.interrupts(view, at)

@@ -103,10 +103,15 @@ def place(ctx: Context, session: Session, replica: ReplicaId, reason: Reason) ->
     check_row(before, Placed, session.phase)
 
 
+def needed_tokens(ctx: Context, session: Session) -> int:
+    """What placing a session of the pool books: its weight, and beside it the held turns that the weight does not cover."""
+    return ctx.policy.weight_tokens(session) + ctx.state.beside_tokens(session)
+
+
 def is_oversize(ctx: Context, session: Session) -> bool:
     """Whether no replica that is up could hold the session even if it were empty: no decision will find room for it."""
     up = ctx.state.up_replicas()
-    return bool(up) and ctx.policy.weight_tokens(session) > max(replica.capacity_tokens for replica in up)
+    return bool(up) and needed_tokens(ctx, session) > max(replica.capacity_tokens for replica in up)
 
 
 def place_if_oversize(ctx: Context, session: Session) -> None:

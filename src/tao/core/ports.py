@@ -55,6 +55,9 @@ class View(Protocol):
     def free_tokens(self, replica: ReplicaId) -> int:
         """Capacity minus reservations; negative when overcommitted."""
 
+    def beside_tokens(self, session: Session) -> int:
+        """What the held turns of a session of the pool will book beside its admission: all but the first."""
+
     def session_count_on(self, replica: ReplicaId) -> int:
         """How many sessions hold an admission on the replica."""
 

@@ -3,6 +3,7 @@
 Reads only. It shows what there is and words why; it must not compute anything that a decision could depend on.
 """
 
+from tao.core.admission import needed_tokens
 from tao.core.context import Context
 from tao.core.ids import SessionId
 from tao.core.phases import Acting, Away, Phase, Running, Stopping, Waiting
@@ -110,7 +111,7 @@ def _why_waiting(ctx: Context, session: Session) -> str:
     state = ctx.state
     if not state.up_replicas():
         return "waits because no replica is up"
-    weight_tokens = ctx.policy.weight_tokens(session)
+    weight_tokens = needed_tokens(ctx, session)
     most = max(state.free_tokens(replica.id) for replica in state.up_replicas())
     bound = f"placed by force after {ctx.settings.hold_seconds_max:g} s"
     if weight_tokens > most:

@@ -42,6 +42,13 @@ class State:
     def free_tokens(self, replica: ReplicaId) -> int:
         return self.replicas[replica].capacity_tokens - self.ledger.reserved_tokens(replica)
 
+    def beside_tokens(self, session: Session) -> int:
+        if not isinstance(session.phase, Waiting) or len(session.phase.turns) == 1:
+            return 0
+        held = [self.turns[turn] for turn in session.phase.turns]
+        led = next((turn.live_tokens for turn in held if turn.line == session.line), 0)
+        return sum(turn.live_tokens for turn in held) - led
+
     def session_count_on(self, replica: ReplicaId) -> int:
         return self.ledger.session_count_on(replica)
 

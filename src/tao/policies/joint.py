@@ -86,7 +86,7 @@ class JointPolicy:
         candidates = tuple(
             self._candidate(view, session, free_tokens, at)
             for session in map(view.sessions.__getitem__, view.pool)
-            if self.weight_tokens(session) <= most_tokens
+            if self._needed_tokens(view, session) <= most_tokens
         )
         if not candidates:
             return Decision()
@@ -99,7 +99,9 @@ class JointPolicy:
         changed: Iterable[SessionId],
         at: float,  # noqa: ARG002
     ) -> Sequence[Assignment]:
-        return self._parts.stale_plan.select(view, plan.assignments, changed, self.weight_tokens)
+        return self._parts.stale_plan.select(
+            view, plan.assignments, changed, lambda session: self._needed_tokens(view, session)
+        )
 
     def observe(self, view: View, fact: Fact) -> None:  # noqa: ARG002
         self._parts.readiness.observe(fact)
@@ -117,6 +119,9 @@ class JointPolicy:
             told["return"] = dict(self._parts.readiness.explain(session, at))
         return told
 
+    def _needed_tokens(self, view: View, session: Session) -> int:
+        return self.weight_tokens(session) + view.beside_tokens(session)
+
     def _candidate(
         self, view: View, session: Session, free_tokens: Mapping[ReplicaId, int], at: float
     ) -> Candidate:
@@ -127,7 +132,7 @@ class JointPolicy:
         return Candidate(
             session=session.id,
             epoch=session.epoch,
-            weight_tokens=self.weight_tokens(session),
+            weight_tokens=self._needed_tokens(view, session),
             footprint_tokens=session.footprint_tokens,
             ready=self._parts.readiness.ready(session, at),
             credit_tokens={replica: tokens for replica, tokens in credit.items() if replica in eligible},
