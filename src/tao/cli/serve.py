@@ -13,6 +13,7 @@ import uvloop
 
 from tao.core.ports import Policy
 from tao.gateway.config import ConfigError, GatewayConfig, load_config
+from tao.gateway.driver import Observer
 from tao.gateway.gateway import Gateway
 from tao.gateway.http.asgi import App
 from tao.gateway.http.server import serving
@@ -20,6 +21,7 @@ from tao.gateway.http.upstream import HttpUpstream
 from tao.gateway.logs import configure_logs
 from tao.gateway.probe import HttpProbe
 from tao.policies import POLICIES, UnknownPolicyError, make_policy
+from tao.record.snapshots import SnapshotWriter
 
 
 @click.command()
@@ -35,6 +37,9 @@ from tao.policies import POLICIES, UnknownPolicyError, make_policy
 )
 @click.option("--capacity-tokens", type=int, help="KV capacity where an engine does not tell its own.")
 @click.option("--record-log", metavar="FILE", help="Write every event with its commands to this file.")
+@click.option(
+    "--record-snapshots", metavar="DIR", help="Write every joint decision into this folder, for tao plan."
+)
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="[default: info]")
 @click.option("--log-format", type=click.Choice(["console", "json"]), help="[default: console]")
 def command(
@@ -72,7 +77,7 @@ async def _serve(config: GatewayConfig, policy: Policy) -> None:
         upstream, probe = HttpUpstream(config.timeouts), HttpProbe()
         stack.push_async_callback(upstream.close)
         stack.push_async_callback(probe.close)
-        gateway = Gateway(config, policy, upstream, probe)
+        gateway = Gateway(config, policy, upstream, probe, _observers(config))
         app = App(gateway, config.limits.body_bytes_max)
         host, port = await stack.enter_async_context(serving(app, config.host, config.port))
         shown = f"[{host}]" if ":" in host else host
@@ -82,3 +87,11 @@ async def _serve(config: GatewayConfig, policy: Policy) -> None:
         await asyncio.wait((draining, again), return_when=asyncio.FIRST_COMPLETED)
         for task in (draining, again):
             task.cancel()
+
+
+def _observers(config: GatewayConfig) -> list[Observer]:
+    """Who watches the core beside the metrics: recordings that were asked for."""
+    observers: list[Observer] = []
+    if config.record_snapshots is not None:
+        observers.append(SnapshotWriter(Path(config.record_snapshots)).observe)
+    return observers
