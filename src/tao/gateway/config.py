@@ -81,7 +81,8 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything `tao serve` can be told. `capacity_tokens`: used where an engine does not tell its KV capacity.
 
     `plan_deadline_seconds`: a plan that takes longer is replaced by the fallback. `record_log`: a file for every event
-    and its commands; `record_snapshots`: a folder for every joint decision, as `tao plan` reads it. `log_format`: `console` or `json`.
+    and its commands. `record_snapshots`: a folder for every joint decision, as `tao plan` reads it. `log_format`:
+    `console` or `json`.
     """
 
     replicas: tuple[str, ...] = ()
