@@ -12,8 +12,8 @@ from tao.core.ids import SessionId
 from tao.gateway.driver import Driver
 from tao.gateway.fleet import Fleet
 from tao.gateway.metrics import GatewayMetrics
+from tao.gateway.replies import JSON
 
-JSON = b"application/json"
 PROMETHEUS = b"text/plain; version=0.0.4; charset=utf-8"
 SESSIONS_SHOWN_MAX = 500
 

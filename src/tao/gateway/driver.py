@@ -107,7 +107,7 @@ class Driver:
         self.clock = clock
         self.planner = planner
         self.failure: str | None = None
-        self._observers = tuple(observers)
+        self._observers = list(observers)
         self._tickets: dict[TurnId, Ticket] = {}
         self._idle = asyncio.Event()
         self._idle.set()
@@ -134,11 +134,19 @@ class Driver:
             self.failure = f"{type(error).__name__}: {error}"
             self._log.exception("the core failed", event_kind=type(event).__name__)
             raise
-        for observe in self._observers:
-            observe(event, commands)
+        self._tell(event, commands)
         for command in commands:
             self._execute(command)
         self._arm()
+
+    def _tell(self, event: Event, commands: Sequence[Command]) -> None:
+        """To whoever watches; one that fails (a full disk, say) is dropped, since turns must go on."""
+        for observe in tuple(self._observers):
+            try:
+                observe(event, commands)
+            except Exception:
+                self._observers.remove(observe)
+                self._log.exception("an observer failed; it is told nothing any more", observer=repr(observe))
 
     def forget(self, turn: TurnId) -> None:
         """Drop a ticket."""

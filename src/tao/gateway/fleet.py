@@ -56,6 +56,7 @@ class Member:
     up: bool = False
     failures: int = 0
     capacity_tokens: int | None = None  # the last that the engine told
+    generation: float | None = None  # likewise
     sighting: Sighting = field(default_factory=lambda: Sighting(False, "not looked at yet"))
     nudge: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -104,7 +105,10 @@ class Fleet:
 
     async def _watch(self, member: Member) -> None:
         while True:
-            await self._look(member)
+            try:
+                await self._look(member)
+            except Exception:  # one that cannot be read must not end the pulse of the others
+                self._log.exception("looking at a replica failed", replica=member.id)
             try:
                 async with asyncio.timeout(self._config.health.period_seconds):
                     await member.nudge.wait()
@@ -123,7 +127,9 @@ class Fleet:
         if seen.problems != before.problems or not member.up:
             for problem in seen.problems:
                 self._log.warning("replica does not tell", replica=member.id, problem=problem)
-        if member.up and _restarted(before, seen):
+        restarted = _restarted(member, seen)
+        member.generation = seen.generation if seen.generation is not None else member.generation
+        if member.up and restarted:
             self._log.warning("replica restarted: its cache is empty", replica=member.id)
             self._lose(member)
         capacity_tokens = self._capacity(member, seen)
@@ -165,8 +171,9 @@ def replica_id(url: str) -> ReplicaId:
     return ReplicaId(f"{parts.hostname}:{port}")
 
 
-def _restarted(before: Sighting, now: Sighting) -> bool:
-    return before.generation is not None and now.generation is not None and now.generation < before.generation
+def _restarted(member: Member, now: Sighting) -> bool:
+    before = member.generation
+    return before is not None and now.generation is not None and now.generation < before
 
 
 def _describe(member: Member) -> dict[str, object]:

@@ -16,19 +16,20 @@ import structlog
 from tao.core import Scheduler
 from tao.core.events import ShutdownStarted
 from tao.core.ports import Policy
-from tao.gateway.admin import JSON, Admin
+from tao.gateway.admin import Admin
 from tao.gateway.clock import ModelClock
 from tao.gateway.config import GatewayConfig
 from tao.gateway.driver import Driver, Observer
 from tao.gateway.exchange import BrokenError, Client, ClientRequest, UnreachableError, Upstream
 from tao.gateway.fleet import Fleet, Probe
 from tao.gateway.metrics import GatewayMetrics
-from tao.gateway.planner import Planner
+from tao.gateway.planner import Planner, PlanSolver
+from tao.gateway.replies import JSON, answer, refuse
 from tao.gateway.turns import TurnService
 from tao.gateway.wire.dialects import Dialect, dialect_of
 from tao.gateway.wire.headers import Headers
 from tao.gateway.wire.hints import released_session
-from tao.gateway.wire.refusals import Problem, refusal
+from tao.gateway.wire.refusals import Problem
 from tao.gateway.wire.requests import MalformedRequestError, parse_request
 from tao.gateway.wire.sessions import IdentityConflictError
 from tao.planning import PlanWorker
@@ -38,7 +39,10 @@ MODELS_BYTES_MAX = 4 << 20
 
 
 class Gateway:
-    """One gateway. `start` before the first request, `drain` and `close` at the end."""
+    """One gateway. `start` before the first request, `drain` and `close` at the end.
+
+    `solver` computes the plans; a process of its own unless one is given.
+    """
 
     def __init__(
         self,
@@ -46,12 +50,14 @@ class Gateway:
         policy: Policy,
         upstream: Upstream,
         probe: Probe,
+        *,
         observers: Sequence[Observer] = (),
+        solver: PlanSolver | None = None,
     ) -> None:
         self.config = config
         clock = ModelClock(config.speed)
         scheduler = Scheduler(policy, config.scheduler.settings())
-        planner = Planner(PlanWorker(), config.plan_deadline_seconds)
+        planner = Planner(solver or PlanWorker(), config.plan_deadline_seconds)
         metrics = GatewayMetrics(scheduler, planner.figures)
         self.driver = Driver(scheduler, clock, planner, (metrics.observe, *observers))
         self.fleet = Fleet(config, self.driver, probe)
@@ -88,27 +94,27 @@ class Gateway:
         try:
             await self._route(request, client, dialect)
         except MalformedRequestError as error:
-            await self._refuse(client, dialect, Problem.MALFORMED, str(error))
+            await refuse(client, dialect, Problem.MALFORMED, str(error))
         except IdentityConflictError as error:
-            await self._refuse(client, dialect, Problem.IDENTITY_CONFLICT, str(error))
+            await refuse(client, dialect, Problem.IDENTITY_CONFLICT, str(error))
 
     async def _route(self, request: ClientRequest, client: Client, dialect: Dialect) -> None:
         if dialect.generates:
             parsed = parse_request(request.method, request.path, request.headers, request.body)
             await self._turns.serve(request, parsed, client)
         elif (page := self._admin.page(request.path)) is not None and request.method in {"GET", "HEAD"}:
-            await _answer(client, page.status, page.content_type, page.body)
+            await answer(client, page.status, page.content_type, page.body)
         elif request.method == "POST" and (released := self._released(request)) is not None:
             known = self._turns.forget_session(released)
-            await _answer(client, 200, JSON, msgspec.json.encode({"released": known, "session_id": released}))
+            await answer(client, 200, JSON, msgspec.json.encode({"released": known, "session_id": released}))
         elif request.path == "/v1/models" and request.method == "GET":
             await self._models(request, client)
         elif request.path == "/" and request.method in {"GET", "HEAD"}:
-            await _answer(client, 200, JSON, msgspec.json.encode({"service": "tao", "see": "/state"}))
+            await answer(client, 200, JSON, msgspec.json.encode({"service": "tao", "see": "/state"}))
         elif request.path.startswith("/v1/") or request.path in {"/tokenize", "/detokenize"}:
             await self._pass_through(request, client, dialect)
         else:
-            await self._refuse(
+            await refuse(
                 client,
                 dialect,
                 Problem.NOT_FOUND,
@@ -129,21 +135,21 @@ class Gateway:
         for offset in range(len(up)):
             member = up[(self._passed_through + offset) % len(up)]
             try:
-                answer = await self._upstream.send(member.url, request)
+                reply = await self._upstream.send(member.url, request)
             except UnreachableError:
                 self.fleet.suspect(member.id)
                 continue
             try:
-                await client.start(answer.status, answer.headers)
-                async for chunk in answer.chunks():
+                await client.start(reply.status, reply.headers)
+                async for chunk in reply.chunks():
                     await client.send(chunk)
                 await client.finish()
             except BrokenError:
                 client.abort()
             finally:
-                answer.close()
+                reply.close()
             return
-        await self._refuse(client, dialect, Problem.UNAVAILABLE, "no replica is up", 10.0)
+        await refuse(client, dialect, Problem.UNAVAILABLE, "no replica is up", retry_after_seconds=10.0)
 
     async def _models(self, request: ClientRequest, client: Client) -> None:
         """The models of all replicas, each once, as the first replica that serves it describes it."""
@@ -155,53 +161,37 @@ class Gateway:
         for model in (model for page in pages for model in page):
             merged.setdefault(str(model.get("id")), model)
         if not any(pages):
-            await self._refuse(
-                client, Dialect.PASS_THROUGH, Problem.UNAVAILABLE, "no replica told its models", 10.0
+            await refuse(
+                client,
+                Dialect.PASS_THROUGH,
+                Problem.UNAVAILABLE,
+                "no replica told its models",
+                retry_after_seconds=10.0,
             )
             return
         document = {"object": "list", "data": list(merged.values())}
-        await _answer(client, 200, JSON, msgspec.json.encode(document))
+        await answer(client, 200, JSON, msgspec.json.encode(document))
 
     async def _models_of(self, url: str, request: ClientRequest) -> list[Mapping[str, Any]]:
         try:
             async with asyncio.timeout(self.config.health.timeout_seconds):
-                answer = await self._upstream.send(url, request)
+                reply = await self._upstream.send(url, request)
                 try:
                     body = b""
-                    async for chunk in answer.chunks():
+                    async for chunk in reply.chunks():
                         body += chunk
                         if len(body) > MODELS_BYTES_MAX:
                             return []
                 finally:
-                    answer.close()
+                    reply.close()
             document = msgspec.json.decode(body)
         except (TimeoutError, UnreachableError, BrokenError, msgspec.DecodeError):
             return []
         data = document.get("data") if isinstance(document, dict) else None
         return [model for model in data if isinstance(model, dict)] if isinstance(data, list) else []
 
-    async def _refuse(
-        self,
-        client: Client,
-        dialect: Dialect,
-        problem: Problem,
-        message: str,
-        retry_after_seconds: float | None = None,
-    ) -> None:
-        answer = refusal(dialect, problem, message, retry_after_seconds)
-        await client.start(answer.status, answer.headers)
-        await client.send(answer.body)
-        await client.finish()
-
     async def _expire_now_and_then(self) -> None:
         while True:
             await asyncio.sleep(EXPIRY_SECONDS)
             with contextlib.suppress(Exception):
                 self._turns.expire()
-
-
-async def _answer(client: Client, status: int, content_type: bytes, body: bytes) -> None:
-    headers = ((b"content-type", content_type), (b"content-length", b"%d" % len(body)))
-    await client.start(status, headers)
-    await client.send(body)
-    await client.finish()

@@ -18,7 +18,7 @@ from tao.core.commands import (
     InterruptSession,
     RefuseTurn,
 )
-from tao.core.events import Event, FirstToken, TurnArrived, TurnFailed, TurnFinished, TurnStopped
+from tao.core.events import ClientLeft, Event, FirstToken, TurnArrived, TurnFailed, TurnFinished
 from tao.core.ids import ReplicaId, SessionId, TurnId
 from tao.core.phases import Waiting
 from tao.gateway.planner import PlannerFigures
@@ -72,7 +72,7 @@ class GatewayMetrics:
                 self._finished(event)
             case TurnFailed(turn=turn, retryable=False):
                 self._ended(turn, "failed")
-            case TurnStopped(turn=turn):
+            case ClientLeft(turn=turn):
                 self._ended(turn, "client-left")
         for command in commands:
             self._fold(command)

@@ -8,12 +8,13 @@ counted and logged. It must not know what happens to a plan.
 import asyncio
 from dataclasses import dataclass, replace
 from time import perf_counter
+from typing import Protocol
 
 import structlog
 
 from tao.core.commands import ComputePlan
 from tao.core.events import PlanReady
-from tao.planning import Answer, PlanWorker, PlanWorkerError, Problem, is_small, solve
+from tao.planning import Answer, PlanWorkerError, Problem, WorkerStats, is_small, solve
 from tao.policies import assignments_of, problem_of
 
 FALLBACK_SOLVER = "bfd"
@@ -30,10 +31,25 @@ class PlannerFigures:
     seconds: float = 0.0
 
 
+class PlanSolver(Protocol):
+    """Solves one problem at a time off the event loop: `tao.planning.PlanWorker`, for one."""
+
+    @property
+    def stats(self) -> WorkerStats: ...
+
+    async def start(self) -> None:
+        """Raises `PlanWorkerError` where that fails."""
+
+    async def close(self) -> None: ...
+
+    async def solve(self, problem: Problem, solver: str, deadline_seconds: float) -> Answer:
+        """Raises `PlanWorkerError`."""
+
+
 class Planner:
     """Answers `ComputePlan`. `deadline_seconds`: wall clock, for the process."""
 
-    def __init__(self, worker: PlanWorker, deadline_seconds: float) -> None:
+    def __init__(self, worker: PlanSolver, deadline_seconds: float) -> None:
         self._worker = worker
         self._deadline_seconds = deadline_seconds
         self._log = structlog.get_logger("tao.planner")

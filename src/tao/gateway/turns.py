@@ -6,7 +6,7 @@ ticket exactly one ending, also when the client hangs up (the task is cancelled 
 """
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -25,43 +25,19 @@ from tao.gateway.exchange import (
     Upstream,
 )
 from tao.gateway.fleet import Fleet
+from tao.gateway.replies import REFUSALS, decision_headers, held_headers, refuse, session_headers
+from tao.gateway.wire import lenient
 from tao.gateway.wire.dialects import Dialect
 from tao.gateway.wire.facts import ResponseFacts
 from tao.gateway.wire.identity import IdentitySource
 from tao.gateway.wire.observers import ResponseObserver, observe_response
-from tao.gateway.wire.refusals import Problem, error_event, keep_alive, refusal
+from tao.gateway.wire.refusals import Problem, error_event, keep_alive
 from tao.gateway.wire.requests import ParsedRequest
 from tao.gateway.wire.sessions import Resolution, SessionIndex
 from tao.gateway.wire.tokens import TokenEstimator, output_tokens
 
 PROGRESS_TOKENS = 64
 """The core hears of a growing output every so many pieces."""
-
-SSE_HEADERS: RawHeaders = ((b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache"))
-
-_REFUSALS: dict[Refusal, tuple[Problem, str, float | None]] = {
-    Refusal.POOL_FULL: (
-        Problem.POOL_FULL,
-        "the waiting pool of TAO is full; try again later",
-        30.0,
-    ),
-    Refusal.NO_REPLICA: (
-        Problem.UNAVAILABLE,
-        "no replica is up; TAO waited for one as long as it may",
-        10.0,
-    ),
-    Refusal.SHUTTING_DOWN: (Problem.DRAINING, "TAO is shutting down; try another gateway", 5.0),
-    Refusal.REPLICA_FAILED: (
-        Problem.UPSTREAM_FAILED,
-        "the replica failed before it answered, and no other one did better",
-        None,
-    ),
-    Refusal.SESSION_ENDED: (
-        Problem.UNAVAILABLE,
-        "the session was released while this request was held",
-        None,
-    ),
-}
 
 
 @dataclass(slots=True)
@@ -136,11 +112,14 @@ class TurnService:
         turn_id = TurnId(f"t{self._turns}")
         identity = resolution.identity
         text_bytes = resolution.chain.text_bytes if resolution.chain is not None else len(parsed.raw)
+        prompt_tokens = self._tokens.prompt_tokens(identity.session_id, text_bytes)
+        if _continues_stored(parsed):
+            prompt_tokens += self._footprint_tokens(SessionId(identity.session_id))
         event = TurnArrived(
             self._driver.clock.now(),
             turn_id,
             SessionId(identity.session_id),
-            self._tokens.prompt_tokens(identity.session_id, text_bytes),
+            prompt_tokens,
             resolution.turn.kind,
             tenant=identity.tenant,
             parent=SessionId(identity.parent) if identity.parent else None,
@@ -159,12 +138,20 @@ class TurnService:
             self._log.warning("contradicting session ids", session=identity.session_id, conflict=conflict)
         return _Turn(turn_id, parsed, resolution, client, self._driver.arrive(event))
 
+    def _footprint_tokens(self, session: SessionId) -> int:
+        """What the engine has stored of a session: the part of a continued response that the request leaves out."""
+        known = self._driver.scheduler.view.sessions.get(session)
+        return 0 if known is None else known.footprint_tokens
+
     async def _serve(self, turn: _Turn, request: ClientRequest) -> None:
         while True:
             outcome = await self._decision(turn)
             if isinstance(outcome, RefuseTurn):
                 await self._refuse(turn, outcome.cause)
                 return
+            if turn.client.started:
+                # Its headers are out and name no content coding, so the engine's answer must not have one.
+                request = _asking_for_plain_text(request)
             try:
                 answer = await self._upstream.send(self._fleet.url(outcome.replica), request)
             except UnreachableError as error:
@@ -192,23 +179,22 @@ class TurnService:
                     return await turn.ticket.decision()
             except TimeoutError:
                 if not turn.client.started:
-                    held = (b"x-tao-decision", b"held")
-                    await turn.client.start(200, (*SSE_HEADERS, *self._session_headers(turn), held))
+                    await turn.client.start(200, held_headers(turn.session))
                 await turn.client.send(keep_alive(turn.dialect))
                 wait_seconds = keep.period_seconds
         return await turn.ticket.decision()
 
     async def _refuse(self, turn: _Turn, cause: Refusal) -> None:
-        problem, message, retry_after_seconds = _REFUSALS[cause]
+        problem, message, retry_after_seconds = REFUSALS[cause]
         self._log.info("refused", session=turn.session, turn=turn.id, cause=cause.value)
-        if turn.client.started:
-            await turn.client.send(error_event(turn.dialect, problem, message))
-            await turn.client.finish()
-            return
-        answer = refusal(turn.dialect, problem, message, retry_after_seconds)
-        await turn.client.start(answer.status, (*answer.headers, *self._session_headers(turn)))
-        await turn.client.send(answer.body)
-        await turn.client.finish()
+        await refuse(
+            turn.client,
+            turn.dialect,
+            problem,
+            message,
+            retry_after_seconds=retry_after_seconds,
+            headers=session_headers(turn.session),
+        )
 
     # --- the answer -------------------------------------------------------------------------------------------------
 
@@ -218,7 +204,7 @@ class TurnService:
             await self._fail_in_stream(turn, answer, observer)
             return
         if not turn.client.started:
-            told = self._decision_headers(turn, outcome)
+            told = decision_headers(turn.session, outcome)
             await turn.client.start(answer.status, (*answer.headers, *told))
         try:
             await self._pump(turn, answer, observer)
@@ -286,7 +272,7 @@ class TurnService:
         if facts.usage is None:
             return None
         chain = turn.resolution.chain
-        if chain is not None:
+        if chain is not None and not _continues_stored(turn.parsed):
             now = asyncio.get_running_loop().time()
             self._tokens.learn(turn.session, chain.text_bytes, facts.usage.prompt_tokens, now)
         return Usage(facts.usage.prompt_tokens, facts.usage.output_tokens, facts.usage.cached_tokens)
@@ -300,8 +286,7 @@ class TurnService:
             pass  # the status has said enough
         cause = observer.close().error or f"the engine answered with status {answer.status}"
         turn.ticket.failed(cause, retryable=False)
-        await turn.client.send(error_event(turn.dialect, Problem.UPSTREAM_FAILED, cause))
-        await turn.client.finish()
+        await refuse(turn.client, turn.dialect, Problem.UPSTREAM_FAILED, cause)
 
     async def _break_off(self, turn: _Turn, answer: Answer, cause: str) -> None:
         """An event stream ends with an error event; anything else is visibly cut."""
@@ -317,16 +302,15 @@ class TurnService:
         if alone or turn.resolution.hints.final:
             self.forget_session(turn.session)
 
-    def _session_headers(self, turn: _Turn) -> RawHeaders:
-        return ((b"x-tao-session", turn.session.encode("latin-1", "replace")),)
 
-    def _decision_headers(self, turn: _Turn, outcome: DispatchTurn) -> RawHeaders:
-        decision = f"replica={outcome.replica}; reason={outcome.reason.value}"
-        return (
-            *self._session_headers(turn),
-            (b"x-tao-decision", decision.encode("latin-1", "replace")),
-            (b"x-tao-hold-seconds", b"%.3f" % outcome.hold_seconds),
-        )
+def _continues_stored(parsed: ParsedRequest) -> bool:
+    """Whether the engine has the conversation and the request carries only what is new."""
+    return lenient.text(parsed.body, "previous_response_id") is not None
+
+
+def _asking_for_plain_text(request: ClientRequest) -> ClientRequest:
+    plain = tuple(field for field in request.headers if field[0].lower() != b"accept-encoding")
+    return replace(request, headers=plain)
 
 
 def _observer(dialect: Dialect, answer: Answer) -> ResponseObserver:
