@@ -10,40 +10,7 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 
-from tao.enginemodel.chain import Chain
-from tao.enginemodel.messages import Request
-from tao.enginemodel.prefix_cache import Run
-
-
-class Live:
-    """A request inside the engine; mutable, owned by the engine."""
-
-    __slots__ = (
-        "cached_tokens",
-        "chain",
-        "computed",
-        "generated",
-        "joined_at",
-        "output_tokens",
-        "prompt_tokens",
-        "request",
-        "run",
-        "target",
-        "ticket",
-    )
-
-    def __init__(self, request: Request, chain: Chain, root: Run) -> None:
-        self.request = request
-        self.chain = chain  # prompt and output
-        self.prompt_tokens = request.prompt.tokens
-        self.output_tokens = request.output_tokens
-        self.generated = 0  # tokens generated; while decoding: when it joined the group
-        self.joined_at = 0  # decode clock
-        self.ticket = 0  # entry in the group's heap; 0: not decoding
-        self.target = 0  # tokens to compute before the next token can be generated
-        self.computed = 0  # tokens computed or being computed in the current step, while prefilling
-        self.run = root  # deepest cached run it pins
-        self.cached_tokens = -1  # found at the first admission; -1: never admitted
+from tao.enginemodel.live import Live
 
 
 class DecodeGroup:
@@ -103,21 +70,26 @@ class DecodeGroup:
             heappop(heap)
         return heap[0][0] - self.clock
 
-    def blocks_needed(self, steps: int) -> int:
-        """New blocks that the next `steps` steps need together."""
-        rounds, rest = divmod(steps, self._block_tokens)
+    def blocks_needed_next(self) -> int:
+        """New blocks that the next step needs."""
+        return self._residues[(1 - self.clock) % self._block_tokens]
+
+    def blocks_needed(self, first: int, end: int) -> int:
+        """New blocks that the steps [first, end) from now need together."""
+        size = self._block_tokens
+        rounds, rest = divmod(end - first, size)
         needed = rounds * self.size
         if rest:
-            residues, size = self._residues, self._block_tokens
-            first = 1 - self.clock
-            for step in range(rest):
-                needed += residues[(first - step) % size]
+            residues = self._residues
+            start = (1 - self.clock - first) % size
+            for index in range(start, start - rest, -1):  # negative ones count from the end: modulo the size
+                needed += residues[index]
         return needed
 
     def steps_within(self, blocks: int, steps_max: int) -> int:
         """Most steps (<= steps_max) for which `blocks` new blocks suffice."""
         size, members = self._block_tokens, self.size
-        if (steps_max // size + 1) * members <= blocks:
+        if (steps_max // size + 1) * members <= blocks:  # the usual case: far from running out
             return steps_max
         rounds, left = divmod(blocks, members)
         steps = rounds * size

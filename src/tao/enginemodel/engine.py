@@ -17,8 +17,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from tao.enginemodel.decode_group import DecodeGroup, Live
+from tao.enginemodel.decode_group import DecodeGroup
+from tao.enginemodel.kv_blocks import KvBlocks
 from tao.enginemodel.leap import Leap
+from tao.enginemodel.live import Live
 from tao.enginemodel.messages import (
     EngineEvent,
     EngineStats,
@@ -28,7 +30,7 @@ from tao.enginemodel.messages import (
     Request,
     RequestRefusedError,
 )
-from tao.enginemodel.prefix_cache import BlockObserver, PrefixCache
+from tao.enginemodel.prefix_cache import BlockObserver
 from tao.enginemodel.profile import Profile
 
 
@@ -51,15 +53,18 @@ class EngineModel:
         self._observer = block_observer
         self._base_seconds = [0.0] + [profile.decode_base(n) / 1e3 for n in range(1, profile.max_running + 1)]
         self._context_seconds = profile.decode_ms_per_context_token / 1e3
+        self._batched_tokens = profile.max_batched_tokens
+        self._fixed_seconds = profile.prefill_fixed_ms / 1e3
+        self._token_seconds = profile.prefill_ms_per_token / 1e3
+        self._squared_seconds = profile.prefill_ms_per_token_squared / 1e3
         self._time = 0.0
         self._events: list[EngineEvent] = []
         self._reset()
 
     def _reset(self) -> None:
         size = self.profile.block_tokens
-        self._cache = PrefixCache(size, self._observer)
+        self._blocks = KvBlocks(self.total_blocks, size, self._observer)
         self._group = DecodeGroup(size)
-        self._free = self.total_blocks  # empty blocks; idle cached ones come on top
         self._live: dict[str, Live] = {}
         self._waiting: OrderedDict[str, Live] = OrderedDict()
         self._running: dict[str, Live] = {}  # in order of admission: the last is the first to be preempted
@@ -75,11 +80,16 @@ class EngineModel:
         """Queue a request. Raises RequestRefusedError for one that can never run; nothing changes then."""
         self._run_to(at)
         self._check(request)
-        live = Live(request, request.conversation(), self._cache.root)
+        live = Live(request, request.conversation(), self._blocks.cache.root)
         self._live[request.id] = live
         self._waiting[request.id] = live
-        # With somebody waiting already, the head is blocked and stays so until the leap ends anyway.
-        if len(self._waiting) == 1 and len(self._running) < self.profile.max_running:
+        # With somebody waiting already, the head is blocked and stays so until the leap ends anyway; so it is
+        # while a prompt takes the whole token budget of each step.
+        if (
+            len(self._waiting) == 1
+            and len(self._running) < self.profile.max_running
+            and self._partial is None
+        ):
             self._cut(at)
 
     def abort(self, at: float, request_id: str) -> bool:
@@ -98,13 +108,13 @@ class EngineModel:
         del self._running[request_id]
         if live.ticket:
             self._group.leave(live)
-            self._release_decoding(live, tokens_in_step=1 if self._leap is not None else 0)
+            self._blocks.release_decoding(live, tokens_in_step=1 if self._leap is not None else 0)
             return True
         if self._partial is live:
             self._partial = None
         if live in self._chunks:
             self._chunks.remove(live)
-        self._release_prefilling(live)
+        self._blocks.release_prefilling(live)
         return True
 
     def flush(self, at: float) -> bool:
@@ -114,8 +124,7 @@ class EngineModel:
         self._run_to(at)
         if self._running:
             return False
-        self._free += self._cache.idle_blocks
-        self._cache.clear()
+        self._blocks.clear()
         return True
 
     def restart(self, at: float) -> tuple[str, ...]:
@@ -160,15 +169,15 @@ class EngineModel:
         generation_tokens = self._generation_tokens
         if self._leap is not None:
             completed = self._leap.completed(self._time)
-            self._take_decode_blocks(min(completed + 1, self._leap.steps))
+            self._book(self._leap, min(completed + 1, self._leap.steps))
             generation_tokens += completed * self._group.size
-        idle = self._cache.idle_blocks
+        idle = self._blocks.cache.idle_blocks
         return EngineStats(
             at=self._time,
             running=len(self._running),
             waiting=len(self._waiting),
             total_blocks=self.total_blocks,
-            used_blocks=self.total_blocks - self._free - idle,
+            used_blocks=self.total_blocks - self._blocks.free - idle,
             idle_blocks=idle,
             prefix_query_tokens=self._prefix_queries,
             prefix_hit_tokens=self._prefix_hits,
@@ -217,7 +226,7 @@ class EngineModel:
         if leap is None or leap.steps == 1:
             return
         done = leap.steps - 1
-        self._take_decode_blocks(leap.steps)
+        self._book(leap, leap.steps)
         self._group.advance(done)
         self._generation_tokens += done * self._group.size
         last = Leap(leap.ends_at(done), 0.0, 0.0, 1)
@@ -228,33 +237,67 @@ class EngineModel:
 
     def _start_step(self) -> None:
         """Form the step that begins now: decodes, the unfinished prompt, then waiting requests."""
-        group, profile = self._group, self.profile
-        preempted = self._take_first_decode_blocks()
-        budget = profile.max_batched_tokens - group.size
-        chunks_ms = 0.0
+        group, blocks = self._group, self._blocks
+        preemptions = self._preemptions
+        if group.size and (needed := group.blocks_needed_next()):
+            if needed > blocks.free + blocks.cache.idle_blocks:
+                self._make_room()
+                needed = group.blocks_needed_next()
+            blocks.take(needed)
+        preempted = self._preemptions != preemptions
+        budget = tokens = self._batched_tokens - group.size
+        seconds = 0.0
         if self._partial is not None:
-            tokens, chunks_ms = self._prefill(self._partial, budget)
-            budget -= tokens
-        if not preempted and self._waiting:
-            chunks_ms += self._admit(budget)
-        if group.size == 0:
-            assert self._chunks, "a step without work"
-            self._leap = Leap(self._time, (profile.prefill_fixed_ms + chunks_ms) / 1e3, 0.0, 1)
-            return
-        seconds = self._base_seconds[group.size] + self._context_seconds * group.context_tokens
-        if self._chunks:
-            self._leap = Leap(self._time, seconds + chunks_ms / 1e3, 0.0, 1)
-            return
-        steps = 1 if preempted else group.steps_to_finish()
-        if steps > 1:
-            # This step's blocks are taken; the others must come out of what is left.
-            spare = self._free + self._cache.idle_blocks
-            steps = group.steps_within(spare + group.blocks_needed(1), steps)
-        self._leap = Leap(self._time, seconds, self._context_seconds * group.size, steps)
+            tokens, seconds = self._prefill(self._partial, tokens)
+            tokens = budget - tokens
+        if self._waiting and tokens and not preempted:
+            seconds += self._admit(tokens)
+        self._leap = self._form_leap(seconds, budget, preempted)
+
+    def _form_leap(self, chunks_seconds: float, budget: int, preempted: bool) -> Leap:
+        """The step just formed and those behind it that are bound to be of the same kind."""
+        group, chunks, partial = self._group, self._chunks, self._partial
+        steps, chunk_tokens, growth = 1, 0, 0.0
+        if not group.size:
+            assert chunks, "a step without work"
+            seconds = self._fixed_seconds + chunks_seconds
+        else:
+            seconds = self._base_seconds[group.size] + self._context_seconds * group.context_tokens
+            seconds += chunks_seconds
+            growth = self._context_seconds * group.size
+        if not chunks:
+            # Whoever was preempted may come back with the next step, unlike others that wait.
+            steps = 1 if preempted else group.steps_to_finish()
+        elif partial is not None and len(chunks) == 1 and not self._blocks.may_be_cached(partial):
+            # One prompt takes the whole token budget, and so it will until its last chunk.
+            steps += (partial.target - partial.computed - 1) // budget
+            if group.size:
+                steps = min(steps, group.steps_to_finish())
+            chunk_tokens = budget
+            growth += self._squared_seconds * budget * budget
+        if steps > 1 and group.size:
+            # This step's blocks are taken; those of the others must come out of what is left.
+            steps = group.steps_within(self._blocks.available() + group.blocks_needed_next(), steps)
+        return Leap(self._time, seconds, growth, steps, chunk_tokens)
+
+    def _book(self, leap: Leap, steps: int) -> None:
+        """Take the decode blocks and cache the chunks of the leap's first `steps` steps, as far as not yet
+        done.
+        """
+        group = self._group
+        if group.size and steps > leap.decode_steps:
+            self._blocks.take(group.blocks_needed(leap.decode_steps, steps))
+            leap.decode_steps = steps
+        if leap.chunk_tokens and steps > leap.chunk_steps:
+            (live,) = self._chunks
+            live.computed += (steps - leap.chunk_steps) * leap.chunk_tokens
+            leap.chunk_steps = steps
+            self._blocks.store(live, live.computed)
 
     def _finish_step(self, leap: Leap) -> None:
         group = self._group
-        self._take_decode_blocks(leap.steps)
+        if leap.steps > 1:
+            self._book(leap, leap.steps)
         self._time = now = leap.end
         self._leap = None
         self._generation_tokens += leap.steps * group.size
@@ -283,123 +326,64 @@ class EngineModel:
         self._finished += 1
         del self._live[request_id]
         del self._running[request_id]
-        self._release_decoding(live, tokens_in_step=0)
+        self._blocks.release_decoding(live, tokens_in_step=0)
         self._events.append(Finished(now, request_id, live.cached_tokens, live.output_tokens))
 
     # ---- admission and prefill ---------------------------------------------------------------------------
 
     def _admit(self, budget: int) -> float:
-        """Admit waiting requests in order while limits allow; returns the milliseconds their chunks add."""
-        profile, cache = self.profile, self._cache
-        size, waiting, running = profile.block_tokens, self._waiting, self._running
-        added_ms = 0.0
-        while waiting and budget > 0 and len(running) < profile.max_running:
+        """Admit waiting requests in order while limits allow; returns the seconds their chunks add."""
+        waiting, running, running_max = self._waiting, self._running, self.profile.max_running
+        added_seconds = 0.0
+        while waiting and budget > 0 and len(running) < running_max:
             request_id, live = next(iter(waiting.items()))
             target = live.prompt_tokens + live.generated
-            run, matched, idle = cache.match(live.chain, (target - 1) // size)
-            blocks = -(-target // size)
-            if blocks - matched + idle > self._free + cache.idle_blocks:
+            if not self._blocks.admit(live, target):
                 break
             del waiting[request_id]
             running[request_id] = live
-            live.run = cache.pin(run, matched)
-            live.target = target
-            live.computed = matched * size
-            self._take(blocks - matched)
             if live.cached_tokens < 0:
                 live.cached_tokens = live.computed
                 self._prefix_queries += target
                 self._prefix_hits += live.computed
                 self._prompt_tokens += target
-            tokens, chunk_ms = self._prefill(live, budget)
+            tokens, seconds = self._prefill(live, budget)
             budget -= tokens
-            added_ms += chunk_ms
-        return added_ms
+            added_seconds += seconds
+        return added_seconds
 
     def _prefill(self, live: Live, budget: int) -> tuple[int, float]:
-        """Put the next chunk of a prompt into the step: (tokens, milliseconds). Its full blocks are cached
-        at once.
+        """Put the next chunk of a prompt into the step: (tokens, seconds). Its full blocks are cached at
+        once.
         """
-        tokens = min(live.target - live.computed, budget)
-        chunk_ms = self.profile.chunk_ms(tokens, live.computed)
-        live.computed += tokens
+        cached = live.computed
+        tokens = min(live.target - cached, budget)
+        live.computed = cached + tokens
         self._partial = live if live.computed < live.target else None
         self._chunks.append(live)
-        full = live.computed // self.profile.block_tokens
-        if full > live.run.end:
-            live.run, duplicates = self._cache.extend(live.run, live.chain, full, live.request.id)
-            self._free += duplicates
-        return tokens, chunk_ms
+        self._blocks.store(live, live.computed)
+        return tokens, tokens * (self._token_seconds + self._squared_seconds * (cached + tokens / 2))
 
     # ---- blocks ------------------------------------------------------------------------------------------
 
-    def _take(self, blocks: int) -> None:
-        """Take blocks, evicting idle ones where no empty ones are left."""
-        self._free -= blocks
-        if self._free < 0:
-            self._cache.evict(-self._free)
-            self._free = 0
-
-    def _take_first_decode_blocks(self) -> bool:
-        """Take the new blocks of the step being formed; preempts the last comers until there are enough
-        (True).
-        """
-        group = self._group
-        needed = group.blocks_needed(1) if group.size else 0
-        preempted = False
-        while needed > self._free + self._cache.idle_blocks:
+    def _make_room(self) -> None:
+        """Preempt the last comers until the step being formed has the blocks it needs."""
+        group, blocks = self._group, self._blocks
+        while group.blocks_needed_next() > blocks.available():
             self._preempt_last()
-            preempted = True
-            needed = group.blocks_needed(1)
-        if needed:
-            self._take(needed)
-        return preempted
-
-    def _take_decode_blocks(self, steps: int) -> None:
-        """Take the blocks of the leap's first `steps` steps, as far as not yet taken."""
-        leap = self._leap
-        if leap is None or steps <= leap.blocks_steps:
-            return
-        group = self._group
-        needed = group.blocks_needed(steps) - group.blocks_needed(leap.blocks_steps)
-        leap.blocks_steps = steps
-        if needed:
-            self._take(needed)
 
     def _preempt_last(self) -> None:
         request_id, live = self._running.popitem()
         if live.ticket:
             self._group.leave(live)
-            self._release_decoding(live, tokens_in_step=0)
+            self._blocks.release_decoding(live, tokens_in_step=0)
         else:
             self._partial = None
-            self._release_prefilling(live)
+            self._blocks.release_prefilling(live)
         self._waiting[request_id] = live
         self._waiting.move_to_end(request_id, last=False)
         self._preemptions += 1
         self._events.append(Preempted(self._time, request_id, live.generated))
-
-    def _release_prefilling(self, live: Live) -> None:
-        """Free the blocks of a request whose prompt is being computed; full computed ones are cached
-        already.
-        """
-        self._free += -(-live.target // self.profile.block_tokens) - live.run.end
-        self._unpin(live)
-
-    def _release_decoding(self, live: Live, tokens_in_step: int) -> None:
-        """Cache what a request has computed and free the rest, the block of a step in progress included."""
-        size = self.profile.block_tokens
-        computed = live.prompt_tokens + live.generated - 1  # the last token's KV is never computed
-        full = computed // size
-        self._free += -(-(computed + tokens_in_step) // size) - full
-        if full > live.run.end:
-            live.run, duplicates = self._cache.extend(live.run, live.chain, full, live.request.id)
-            self._free += duplicates
-        self._unpin(live)
-
-    def _unpin(self, live: Live) -> None:
-        self._cache.release(live.run)
-        live.run = self._cache.root
 
     def _check(self, request: Request) -> None:
         if request.id in self._live:

@@ -1,7 +1,7 @@
 """Consecutive steps of one batch in closed form: when each ends, and how many have ended by a given time.
 
-The context grows by the same number of tokens with every step, so durations grow linearly and times
-quadratically. It knows seconds and step numbers only.
+The context grows by the same number of tokens with every step, be they decoded or a chunk of a prompt, so
+durations grow linearly and times quadratically. It knows seconds and step numbers only.
 """
 
 from __future__ import annotations
@@ -10,17 +10,24 @@ from math import sqrt
 
 
 class Leap:
-    """Equal decode steps from `start`, or one mixed step: step j ends at `ends_at(j)`, the last at `end`."""
+    """Steps from `start`, each longer than the one before by the same time; the last ends at `end`.
 
-    __slots__ = ("_growth", "_step", "blocks_steps", "end", "start", "steps")
+    `decode_steps` and `chunk_steps` say how many of them the engine has booked blocks for.
+    """
 
-    def __init__(self, start: float, step_seconds: float, growth_seconds: float, steps: int) -> None:
+    __slots__ = ("_growth", "_step", "chunk_steps", "chunk_tokens", "decode_steps", "end", "start", "steps")
+
+    def __init__(
+        self, start: float, step_seconds: float, growth_seconds: float, steps: int, chunk_tokens: int = 0
+    ) -> None:
         self.start = start
-        self._step = step_seconds  # duration of the first step
-        self._growth = growth_seconds  # by which each is longer than the one before
+        self._step = step_seconds
+        self._growth = growth_seconds
         self.steps = steps
-        self.blocks_steps = 1  # steps whose new blocks are taken
-        self.end = self.ends_at(steps)
+        self.chunk_tokens = chunk_tokens  # of the one prompt that all these steps compute, in whole chunks
+        self.decode_steps = 1
+        self.chunk_steps = 1
+        self.end = start + steps * step_seconds + growth_seconds * (steps * (steps - 1) // 2)
 
     def ends_at(self, step: int) -> float:
         return self.start + step * self._step + self._growth * (step * (step - 1) // 2)

@@ -36,7 +36,7 @@ class Run:
         self.start = start
         self.end = end
         self.first_identity = first_identity  # key in the parent's children
-        self.end_identity = 0
+        self.end_identity = 0  # 0: to be computed
         self.pins = 0  # requests whose path leads through this run; never below any child's
         self.children: dict[int, Run] = {}
 
@@ -71,6 +71,8 @@ class PrefixCache:
             if child is None:
                 break
             end = child.end
+            if not child.end_identity:
+                child.end_identity = child.chain.identity(end * size)
             if end > blocks_max or chain.identity(end * size) != child.end_identity:
                 end = min(blocks_max, child.end, chain.shared_tokens(child.chain) // size)
             if child.pins == 0:
@@ -99,14 +101,13 @@ class PrefixCache:
             if run.pins == 1 and not run.children:  # ours alone, and a leaf: it grows in place
                 run.chain = chain
                 run.end = end
-                run.end_identity = chain.identity(end * size)
+                run.end_identity = 0
                 self._added(chain, start, end, request_id)
                 break
             identity = chain.identity((start + 1) * size)
             child = run.children.get(identity)
             if child is None:
                 child = run.children[identity] = Run(run, chain, start, end, identity)
-                child.end_identity = chain.identity(end * size)
                 child.pins = 1
                 self._added(chain, start, end, request_id)
                 return child, duplicates
@@ -142,7 +143,7 @@ class PrefixCache:
                 self._observer.removed(run.chain, keep, run.end)
             if keep > run.start:
                 run.end = keep
-                run.end_identity = run.chain.identity(keep * self._block_tokens)
+                run.end_identity = 0
             else:
                 del self._idle[run]
                 assert run.parent is not None
@@ -174,7 +175,6 @@ class PrefixCache:
         assert run.parent is not None
         size = self._block_tokens
         upper = Run(run.parent, run.chain, run.start, at, run.first_identity)
-        upper.end_identity = run.chain.identity(at * size)
         upper.pins = run.pins
         run.parent.children[run.first_identity] = upper
         run.parent = upper
