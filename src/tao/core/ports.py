@@ -61,6 +61,9 @@ class View(Protocol):
     def session_count_on(self, replica: ReplicaId) -> int:
         """How many sessions hold an admission on the replica."""
 
+    def admitted_on(self, replica: ReplicaId) -> Iterator[Session]:
+        """Sessions that hold an admission on the replica, in the order in which they got it."""
+
     def acting_on(self, replica: ReplicaId) -> Iterator[Session]:
         """Sessions admitted on the replica whose tools run: those that may be interrupted."""
 

@@ -52,11 +52,12 @@ class State:
     def session_count_on(self, replica: ReplicaId) -> int:
         return self.ledger.session_count_on(replica)
 
-    def acting_on(self, replica: ReplicaId) -> Iterator[Session]:
+    def admitted_on(self, replica: ReplicaId) -> Iterator[Session]:
         for session in list(self.ledger.sessions_on(replica)):
-            record = self.sessions[session]
-            if isinstance(record.phase, Acting):
-                yield record
+            yield self.sessions[session]
+
+    def acting_on(self, replica: ReplicaId) -> Iterator[Session]:
+        return (session for session in self.admitted_on(replica) if isinstance(session.phase, Acting))
 
     def waited_seconds(self, session: Session, at: float) -> float:
         since = self.holding.get(session.id)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from math import inf
 
 from tao.core.ports import Policy
+from tao.policies.baselines.aimd import Aimd
 from tao.policies.baselines.balancing import LeastLoaded, RoundRobin
 from tao.policies.baselines.cache_aware import (
     SessionThenTreeRouter,
@@ -18,6 +19,8 @@ from tao.policies.baselines.dynamo_kv import DynamoKv
 from tao.policies.baselines.hashing import ConsistentHash
 from tao.policies.baselines.llm_d import WeightedScorers
 from tao.policies.baselines.per_turn import PerTurnPolicy
+from tao.policies.baselines.progress_ttl import ProgressTtl
+from tao.policies.baselines.session_fcfs import SessionFcfs
 from tao.policies.baselines.sticky import StickyLeastLoaded
 from tao.policies.baselines.thunderagent.idleness import FullWeight, HalvingWeight
 from tao.policies.baselines.thunderagent.pausing import MarkAll, MarkEnough
@@ -131,4 +134,7 @@ BASELINES: Mapping[str, Callable[[], Policy]] = {
     "thunderagent-no-release": thunderagent_no_release,
     "thunderagent-origin": thunderagent_origin,
     "thunderagent-origin-wait": thunderagent_origin_wait,
+    "progress-ttl": ProgressTtl,
+    "aimd": Aimd,
+    "session-fcfs": SessionFcfs,
 }

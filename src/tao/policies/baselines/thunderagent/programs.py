@@ -61,8 +61,8 @@ def acting_on(view: View, shadows: Shadows, replica: ReplicaId) -> Iterator[Prog
 
 def reasoning_on(view: View, replica: ReplicaId) -> Iterator[Program]:
     """Programs of the replica with a request in flight. REASONING shadows never end a request: marking them is idle."""
-    for session in view.sessions.values():
-        if session.home == replica and isinstance(session.phase, Running | Stopping):
+    for session in view.admitted_on(replica):
+        if isinstance(session.phase, Running | Stopping):
             yield of_session(session)
 
 
