@@ -7,6 +7,7 @@ everything is let finish, and nothing may remain.
 
 import json
 
+import pytest
 from core_kit import of_kind
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -273,8 +274,8 @@ class Core(RuleBasedStateMachine):
         assert len(self.over) == len(set(self.over)), "a turn ended twice"
         assert len(self.over) + len(turns) == self.turns, "a turn got lost"
 
-    @invariant()
-    def the_state_can_be_told(self) -> None:
+    @rule()
+    def tell_the_state(self) -> None:
         json.dumps(self.scheduler.snapshot())
         for session in self.scheduler.view.sessions:
             json.dumps(self.scheduler.explain(session))
@@ -309,6 +310,7 @@ class Core(RuleBasedStateMachine):
         assert all(replica["reserved_tokens"] == 0 for replica in self.scheduler.snapshot()["replicas"])  # type: ignore[attr-defined]
 
 
+pytestmark = pytest.mark.timeout(600)  # to make a counterexample small takes its time
 TestCore = Core.TestCase
 TestCore.settings = settings(
     max_examples=500,
