@@ -7,7 +7,6 @@ of tools the built-in names, of commands the first word. It must not know other 
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeGuard
 
 import msgspec
 from msgspec import Struct
@@ -16,6 +15,7 @@ from tao.traces.anonymise import hashed_id
 from tao.traces.errors import BadLine, OnBadLine
 from tao.traces.lines import numbered_lines
 from tao.traces.model import Tokens, TraceSession
+from tao.traces.readers.raw import ABSENT, is_object, is_present
 from tao.traces.readers.recorded import RecordedCall, RecordedTurn, iso_seconds, trace_turns
 
 SYNTHETIC = "<synthetic>"
@@ -40,10 +40,10 @@ class _Block(Struct):
     type: str = ""
     id: str | None = None
     name: str = ""
-    input: msgspec.Raw | None = None
+    input: msgspec.Raw = ABSENT
     tool_use_id: str | None = None
     is_error: bool | None = None
-    content: msgspec.Raw | None = None
+    content: msgspec.Raw = ABSENT
 
 
 class _Message(Struct):
@@ -63,8 +63,8 @@ class _Record(Struct, rename={"session_id": "sessionId", "agent_id": "agentId"})
     isMeta: bool = False  # noqa: N815
     isCompactSummary: bool = False  # noqa: N815
     timestamp: str | None = None
-    message: msgspec.Raw | None = None
-    toolUseResult: msgspec.Raw | None = None  # noqa: N815
+    message: msgspec.Raw = ABSENT
+    toolUseResult: msgspec.Raw = ABSENT  # noqa: N815
 
 
 class _ToolUseResult(Struct, rename={"agent_id": "agentId"}):
@@ -138,7 +138,7 @@ class _Lane:
         if record.type == "system" or record.isCompactSummary:
             self._prefix_reset |= record.isCompactSummary or record.subtype == "compact_boundary"
             return
-        if record.message is None:
+        if not is_present(record.message):
             return
         message = msgspec.json.decode(record.message, type=_Message)
         if self.started_at is None:
@@ -176,7 +176,7 @@ class _Lane:
                 self._call(turn, block, at)
 
     def _call(self, turn: RecordedTurn, block: _Block, at: float | None) -> None:
-        given = msgspec.json.decode(block.input, type=_Input) if _is_object(block.input) else _Input()
+        given = msgspec.json.decode(block.input, type=_Input) if is_object(block.input) else _Input()
         call = RecordedCall.of(block.name, given.command if isinstance(given.command, str) else None, at)
         if isinstance(given.timeout, int | float) and 0 <= given.timeout < 1e9:
             call.declared_timeout_seconds = given.timeout / MILLISECONDS
@@ -201,7 +201,7 @@ class _Lane:
         self._input_at = at if at is not None else self._input_at
 
     def _note_spawn(self, record: _Record, turn_index: int) -> None:
-        if not _is_object(record.toolUseResult):
+        if not is_object(record.toolUseResult):
             return
         agent_id = msgspec.json.decode(record.toolUseResult, type=_ToolUseResult).agent_id
         if agent_id:
@@ -236,13 +236,9 @@ class _Lane:
         )
 
 
-def _is_object(raw: msgspec.Raw | None) -> TypeGuard[msgspec.Raw]:
-    return raw is not None and bytes(memoryview(raw)[:1]) == b"{"
-
-
-def text_chars(content: msgspec.Raw | None) -> int | None:
+def text_chars(content: msgspec.Raw) -> int | None:
     """Characters of a result: of a string, or of the texts in a list of blocks; None without content."""
-    if content is None:
+    if not is_present(content):
         return None
     value = msgspec.json.decode(content)
     if isinstance(value, str):

@@ -16,6 +16,7 @@ from tao.traces.anonymise import hashed_id
 from tao.traces.errors import BadLine, OnBadLine
 from tao.traces.lines import numbered_lines
 from tao.traces.model import Tokens, TraceSession
+from tao.traces.readers.raw import ABSENT, is_object
 from tao.traces.readers.recorded import RecordedCall, RecordedTurn, iso_seconds, trace_turns
 
 MILLISECONDS = 1000.0
@@ -28,7 +29,7 @@ _RESULTS = frozenset({"function_call_output", "custom_tool_call_output"})
 class _Line(Struct):
     type: str
     timestamp: str | None = None
-    payload: msgspec.Raw | None = None
+    payload: msgspec.Raw = ABSENT
 
 
 class _Usage(Struct):
@@ -114,7 +115,7 @@ class _Rollout:
             self.started_at = at
         if line.type == "compacted":
             self._prefix_reset = True
-        if line.payload is None:
+        if not is_object(line.payload):
             return
         if line.type == "session_meta":
             self._meta(msgspec.json.decode(line.payload, type=_Meta))

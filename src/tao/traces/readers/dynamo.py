@@ -38,6 +38,7 @@ class _Row(Struct):
     delay: float | None = None
     tool_wait_ms: float | None = None
     hash_ids: list[int] | None = None
+    prefix_reset: bool | None = None
     wait_for: list[str] = field(default_factory=list)
     tool_events: list[_ToolEvent] = field(default_factory=list)
 
@@ -82,7 +83,7 @@ class _Fold:
                 prompt_tokens=row.input_length,
                 output_tokens=row.output_length,
                 cached_tokens=cached_tokens if row.hash_ids else None,
-                prefix_reset=reset,
+                prefix_reset=reset or (row.prefix_reset is True and bool(self._turns)),
             )
         )
 

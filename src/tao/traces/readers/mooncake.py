@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from tao.traces.model import SECONDS_MAX, UNKNOWN_TOOL, Tokens, TraceSession, TraceTool, TraceTurn
 from tao.traces.readers.prefix import BlockHistory
+from tao.traces.readers.raw import ABSENT, is_present
 from tao.traces.readers.rows import RowReader
 from tao.traces.readers.textlength import json_text_tokens
 
@@ -30,9 +31,9 @@ class MooncakeRow(Struct):
     hash_ids: list[int] | None = None
     message_mode: str = "history"
     context_mode: str | None = None
-    messages: msgspec.Raw | None = None
-    text_input: msgspec.Raw | None = None
-    payload: msgspec.Raw | None = None
+    messages: msgspec.Raw = ABSENT
+    text_input: msgspec.Raw = ABSENT
+    payload: msgspec.Raw = ABSENT
 
     def at_seconds(self) -> float | None:
         at = self.timestamp if self.timestamp is not None else self.created_time
@@ -130,10 +131,10 @@ def _stated_tokens(row: MooncakeRow) -> tuple[int, bool, bool]:
     """
     if row.input_length is not None:
         return row.input_length, False, row.context_mode == WHOLE_PROMPT_MODE
-    if row.payload is not None:
+    if is_present(row.payload):
         return json_text_tokens(row.payload), True, True
-    if row.messages is not None:
+    if is_present(row.messages):
         return json_text_tokens(row.messages), True, row.message_mode != "delta"
-    if row.text_input is not None:
+    if is_present(row.text_input):
         return json_text_tokens(row.text_input), True, False
     raise ValueError("input_length is missing, and there are no messages, text_input or payload")

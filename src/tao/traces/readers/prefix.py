@@ -21,11 +21,8 @@ class BlockHistory:
         if not previous or not ids:
             return 0, False
         common = _common_length(previous, ids)
-        return prompt_tokens * common // len(ids), common < RESET_SHARE * len(previous)
-
-    def extends(self, ids: Sequence[int]) -> bool:
-        """Whether a prompt with these ids would begin as the one before it."""
-        return bool(self._previous) and bool(ids) and self._previous[0] == ids[0]
+        # The last block may have been a partial one, whose id changes as it fills.
+        return prompt_tokens * common // len(ids), common < RESET_SHARE * (len(previous) - 1)
 
 
 def _common_length(one: Sequence[int], other: Sequence[int]) -> int:

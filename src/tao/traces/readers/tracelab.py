@@ -9,6 +9,7 @@ from msgspec import Struct, field
 
 from tao.traces.anonymise import hashed_id
 from tao.traces.model import Tokens, TraceSession
+from tao.traces.readers.raw import ABSENT, is_object
 from tao.traces.readers.recorded import RecordedCall, RecordedTurn, iso_seconds, trace_turns
 from tao.traces.readers.rows import RowReader
 
@@ -27,7 +28,7 @@ class _Tool(Struct):
     tool_name: str = ""
     emitted_at: str | None = None
     result_at: str | None = None
-    input: msgspec.Raw | None = None
+    input: msgspec.Raw = ABSENT
     result_chars: int | None = None
     tool_internal_latency_ms: float | None = None
     is_error: bool | None = None
@@ -96,7 +97,7 @@ class _Fold:
 
 def _call(tool: _Tool) -> RecordedCall:
     command = None
-    if tool.input is not None and bytes(memoryview(tool.input)[:1]) == b"{":
+    if is_object(tool.input):
         given = msgspec.json.decode(tool.input, type=_Input)
         command = next((text for text in (given.command, given.cmd) if isinstance(text, str)), None)
     call = RecordedCall.of(tool.tool_name, command, iso_seconds(tool.emitted_at))
