@@ -5,6 +5,7 @@ checked after every event, and nothing may be left on the books or in the air wh
 """
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,7 @@ import httpx
 import msgspec
 
 from tao.core.commands import Command
-from tao.core.events import Event
+from tao.core.events import Event, TurnArrived
 from tao.core.ids import ReplicaId, SessionId
 from tao.core.session import Session
 from tao.emulator import Emulator, EmulatorConfig, start_emulator
@@ -76,6 +77,7 @@ class Front:
     url: str
     http: httpx.AsyncClient
     log: list[tuple[Event, tuple[Command, ...]]] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
 
     # --- asking -----------------------------------------------------------------------------------------------------
 
@@ -98,6 +100,17 @@ class Front:
         body, headers = chat_request(text, session, stream=True, **more)
         async with self.http.stream("POST", "/v1/chat/completions", json=body, headers=headers) as response:
             yield response
+
+    async def cut_stream(self, path: str, body: dict[str, Any]) -> bytes:
+        """What came of a stream whose connection is cut before its end; an assertion where it is not."""
+        got = b""
+        try:
+            async with self.http.stream("POST", path, json={**body, "stream": True}) as response:
+                async for chunk in response.aiter_raw():
+                    got += chunk
+        except httpx.RemoteProtocolError:
+            return got
+        raise AssertionError(f"complete, but should have been cut: {got!r}")
 
     # --- looking ----------------------------------------------------------------------------------------------------
 
@@ -134,6 +147,10 @@ class Front:
         """The events of one kind, in order."""
         return [event for event, _ in self.log if isinstance(event, kind)]
 
+    def events_of_turns(self) -> list[TurnArrived]:
+        """The turns that arrived, in order."""
+        return self.events(TurnArrived)
+
     def commands(self, kind: type[Command]) -> list[Any]:
         """The commands of one kind, in order."""
         return [command for _, commands in self.log for command in commands if isinstance(command, kind)]
@@ -144,7 +161,21 @@ class Front:
     def note(self, event: Event, commands: Sequence[Command]) -> None:
         """Observer: remember, and check what must always hold."""
         self.log.append((event, tuple(commands)))
-        self.gateway.driver.scheduler.check_invariants()
+        try:
+            self.gateway.driver.scheduler.check_invariants()
+        except AssertionError as error:
+            self.broken.append(f"after {event}: {error!r}")
+
+
+def http_client(base_url: str = "") -> httpx.AsyncClient:
+    """A client that loads no certificates, which would take longer than most tests."""
+    plain = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return httpx.AsyncClient(base_url=base_url, trust_env=False, timeout=SECONDS_MAX, verify=plain)
+
+
+def words(tokens: int) -> str:
+    """Text that TAO takes for about so many tokens."""
+    return "lorem ip " * (tokens * 4 // 9)
 
 
 def chat_request(
@@ -163,7 +194,6 @@ async def fronted(
     """A gateway in front of these replicas. `settings` are fields of `GatewayConfig`."""
     config = replace_struct(GatewayConfig(replicas=urls, port=0, health=QUICK_HEALTH), settings)
     upstream, probe = HttpUpstream(config.timeouts), HttpProbe()
-    seen: list[Front] = []
 
     def note(event: Event, commands: Sequence[Command]) -> None:
         front.note(event, commands)
@@ -171,8 +201,7 @@ async def fronted(
     gateway = Gateway(
         config, make_policy(policy), upstream, probe, observers=(note, *observers), solver=InlineSolver()
     )
-    front = Front(gateway, "", httpx.AsyncClient(trust_env=False, timeout=SECONDS_MAX))
-    seen.append(front)
+    front = Front(gateway, "", http_client())
     try:
         async with serving(App(gateway, config.limits.body_bytes_max), grace_seconds=1.0) as (host, port):
             front.url = f"http://{host}:{port}"
@@ -193,6 +222,7 @@ def replace_struct(config: GatewayConfig, changes: dict[str, Any]) -> GatewayCon
 
 
 def _assert_nothing_left(front: Front) -> None:
+    assert not front.broken, front.broken
     assert front.gateway.driver.failure is None
     scheduler = front.gateway.driver.scheduler
     for session in list(scheduler.view.sessions.values()):
