@@ -75,13 +75,10 @@ async def test_while_held_with_headers_out() -> None:
 @pytest.mark.parametrize("stream", [True, False])
 async def test_before_the_first_byte(stream: bool) -> None:
     never = asyncio.Event()
-    async with (
-        fake_engine(default=silent(never)) as engine,
-        fronted(engine.url) as front,
-        leaving(front, words(500), "s", stream=stream),
-    ):
-        await until(lambda: engine.now == 1)
-        assert front.reserved_tokens(engine.url) > 500
+    async with fake_engine(default=silent(never)) as engine, fronted(engine.url) as front:
+        async with leaving(front, words(500), "s", stream=stream):
+            await until(lambda: engine.now == 1)
+            assert front.reserved_tokens(engine.url) > 500
         assert front.reserved_tokens(engine.url) == 0
         assert isinstance(front.session("s").phase, Away)  # type: ignore[union-attr]
         await until(lambda: engine.aborted == 1, AT_ONCE_SECONDS)
@@ -89,14 +86,11 @@ async def test_before_the_first_byte(stream: bool) -> None:
 
 async def test_while_streaming() -> None:
     gate = asyncio.Event()
-    async with (
-        fake_engine(default=says("a b", gate=gate)) as engine,
-        fronted(engine.url) as front,
-        front.streaming(words(500), "s") as response,
-    ):
-        async for _ in response.aiter_bytes():
-            break
-        assert front.reserved_tokens(engine.url) > 500
+    async with fake_engine(default=says("a b", gate=gate)) as engine, fronted(engine.url) as front:
+        async with front.streaming(words(500), "s") as response:
+            async for _ in response.aiter_bytes():
+                break
+            assert front.reserved_tokens(engine.url) > 500
         await until(lambda: front.events(TurnStopped), AT_ONCE_SECONDS)
         assert front.reserved_tokens(engine.url) == 0
         await until(lambda: engine.aborted == 1, AT_ONCE_SECONDS)
@@ -109,25 +103,19 @@ async def test_while_streaming() -> None:
 @pytest.mark.parametrize("stream", [True, False])
 async def test_an_emulated_engine_stops_decoding(stream: bool) -> None:
     long = {"max_tokens": 5000, "ignore_eos": True, "stream": stream}
-    async with (
-        emulated(speed=1.0) as replica,
-        fronted(replica.url) as front,
-        leaving(front, "write a book", "s", **long),
-    ):
-        await until(lambda: replica.service.model.stats().running == 1)
+    async with emulated(speed=1.0) as replica, fronted(replica.url) as front:
+        async with leaving(front, "write a book", "s", **long):
+            await until(lambda: replica.service.model.stats().running == 1)
         await until(lambda: replica.service.model.stats().running == 0, AT_ONCE_SECONDS)
         assert replica.service.loop.finished_reasons["abort"] == 1
         assert front.reserved_tokens(replica.url) == 0
 
 
 async def test_an_emulated_engine_stops_computing_the_prompt() -> None:
-    async with (
-        emulated(speed=0.05) as replica,
-        fronted(replica.url) as front,
-        leaving(front, words(20_000), "s"),
-    ):
-        await until(lambda: replica.service.model.stats().running == 1)
-        assert front.reserved_tokens(replica.url) > 20_000
+    async with emulated(speed=0.05) as replica, fronted(replica.url) as front:
+        async with leaving(front, words(20_000), "s"):
+            await until(lambda: replica.service.model.stats().running == 1)
+            assert front.reserved_tokens(replica.url) > 20_000
         await until(lambda: replica.service.model.stats().running == 0, AT_ONCE_SECONDS)
         assert front.reserved_tokens(replica.url) == 0
 
