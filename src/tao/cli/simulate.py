@@ -20,6 +20,7 @@ from tao.enginemodel import load_profile, profile_names
 from tao.policies import make_policy
 from tao.report.bounds import floors_of
 from tao.report.terminal import console_for_tables, runs_table
+from tao.sim.faults import FaultPlan
 from tao.sim.run import Order, RunResult, RunSpec
 from tao.sim.sweep import OnTurns, RunFailedError, Traces, run_all
 from tao.sim.workload import ClosedLoop, PoissonArrivals, WorkloadSettings
@@ -115,6 +116,9 @@ def seconds_range(
 @click.option(
     "--floor", is_flag=True, help="Add a run with unlimited memory, and what each policy recovers of it."
 )
+@click.option(
+    "--faults", is_flag=True, help="Let things go wrong, by --seed: replicas, clients, tools, messages."
+)
 @click.option("--processes", type=click.IntRange(1), help="Processes to use.  [default: all cores]")
 @click.option("--json", "json_path", metavar="OUT", help="Write the figures to this file; - for the output.")
 @click.option(
@@ -138,6 +142,7 @@ def command(  # noqa: PLR0917 - click passes options as they are named
     system_tokens: int,
     max_prompt_tokens: int | None,
     floor: bool,
+    faults: bool,
     processes: int | None,
     json_path: str | None,
     skip_bad_lines: bool,
@@ -165,6 +170,7 @@ def command(  # noqa: PLR0917 - click passes options as they are named
             order=Order(sessions, seed if shuffle else None, max_prompt_tokens),
             workload=WorkloadSettings(human_wait_max, system_tokens, tool_delay, seed),
             scheduler=SchedulerSettings(hold_seconds_max=hold_max),
+            faults=FaultPlan.drawn(seed, replicas) if faults else None,
         )
         sweep = Sweep(
             base,

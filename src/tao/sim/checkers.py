@@ -7,7 +7,7 @@ defect of the core's own books cannot hide itself here. Each keeps the first few
 from collections.abc import Sequence
 from typing import Protocol
 
-from tao.core import SchedulerSettings
+from tao.core import Scheduler, SchedulerSettings
 from tao.core.commands import (
     AdmitSession,
     CloseSession,
@@ -181,6 +181,23 @@ class NothingIsLeft:
     def end(self, at: float) -> None:
         for session in self._admitted:
             say(self.violations, at, f"session {session} was never closed")
+
+
+class InvariantsHold:
+    """The core's own account of itself, asked now and then in runs with faults. Raises; its cost grows with sessions."""
+
+    def __init__(self, scheduler: Scheduler, every_events: int = 25) -> None:
+        self._scheduler = scheduler
+        self._every_events = every_events
+        self._events = 0
+
+    def __call__(self, event: Event, commands: Sequence[Command]) -> None:  # noqa: ARG002
+        self._events += 1
+        if self._events % self._every_events == 0:
+            self._scheduler.check_invariants()
+
+    def end(self, at: float) -> None:  # noqa: ARG002
+        self._scheduler.check_invariants()
 
 
 def all_checkers(settings: SchedulerSettings) -> tuple[Checker, ...]:

@@ -43,6 +43,11 @@ class Fleet:
         engine = self._engines[self._index[replica]]
         return engine.total_blocks * engine.profile.block_tokens
 
+    def request_tokens_max(self, replica: ReplicaId) -> int:
+        """Most tokens, prompt and output, that the replica takes in one request."""
+        limit = self._engines[self._index[replica]].profile.max_model_tokens
+        return min(limit, self.capacity_tokens(replica))
+
     def is_idle(self) -> bool:
         """Whether no engine has a request."""
         return self.next_at == inf

@@ -12,8 +12,10 @@ from tao.core.ids import ReplicaId
 from tao.enginemodel import EngineModel, Profile
 from tao.policies import make_policy
 from tao.record.summary import Distribution, RunSummary, summarise
-from tao.sim.checkers import all_checkers
-from tao.sim.simulation import OnProgress, Simulation
+from tao.sim.checkers import InvariantsHold, all_checkers
+from tao.sim.faults import FaultPlan
+from tao.sim.faulty import FaultySimulation
+from tao.sim.simulation import Observer, OnProgress, Simulation
 from tao.sim.tally import Counts, Tally
 from tao.sim.workload import ClosedLoop, PoissonArrivals, Workload, WorkloadSettings
 from tao.traces import Selection, TraceSession, select_sessions
@@ -51,6 +53,7 @@ class RunSpec:
     order: Order = field(default_factory=Order)
     workload: WorkloadSettings = field(default_factory=WorkloadSettings)
     scheduler: SchedulerSettings = field(default_factory=SchedulerSettings)
+    faults: FaultPlan | None = None
 
     def __post_init__(self) -> None:
         if self.replicas < 1:
@@ -74,7 +77,7 @@ class RunSpec:
         """The same load on replicas with unlimited memory: what no policy is expected to beat."""
         kept = min(self.profile.max_model_tokens, self.replica_kv_tokens)
         order = replace(self.order, prompt_tokens_max=self.order.prompt_tokens_max or kept)
-        return replace(self, policy=FLOOR_POLICY, kv_tokens=UNLIMITED_KV_TOKENS, order=order)
+        return replace(self, policy=FLOOR_POLICY, kv_tokens=UNLIMITED_KV_TOKENS, order=order, faults=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +91,14 @@ class Planning:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What one run gave. `violations`: what the checkers found; empty in a sound run. `events`: fed to the core."""
+    """What one run gave. `violations`: what the checkers found, empty in a sound run. `faults`: how often each kind came."""
 
     spec: RunSpec
     summary: RunSummary
     counts: Counts
     planner: Planning
     violations: tuple[str, ...] = ()
+    faults: Mapping[str, int] = field(default_factory=dict)
     sessions_shortened: int = 0
     sessions_dropped: int = 0
 
@@ -130,6 +134,7 @@ class RunResult:
             "errors": summary.errors,
             "sessions_shortened": self.sessions_shortened,
             "sessions_dropped": self.sessions_dropped,
+            "faults": dict(sorted(self.faults.items())),
         }
 
 
@@ -145,10 +150,7 @@ def run(
     scheduler = Scheduler(make_policy(spec.policy), spec.scheduler)
     workload = Workload(chosen.sessions, spec.arrivals, spec.workload)
     tally, checkers = Tally(), all_checkers(spec.scheduler)
-    engines = {
-        ReplicaId(f"replica-{n}"): EngineModel(spec.profile, spec.kv_tokens) for n in range(spec.replicas)
-    }
-    simulation = Simulation(scheduler, engines, workload, (tally, *checkers), on_progress)
+    simulation = _simulation(spec, scheduler, workload, (tally, *checkers), on_progress)
     measurements = simulation.run()
     planner = simulation.planner
     return RunResult(
@@ -157,9 +159,30 @@ def run(
         counts=tally.counts,
         planner=Planning(planner.plans, planner.seconds, planner.fallbacks),
         violations=tuple(text for checker in checkers for text in checker.violations),
+        faults=simulation.told if isinstance(simulation, FaultySimulation) else {},
         sessions_shortened=chosen.sessions_shortened,
         sessions_dropped=chosen.sessions_dropped,
     )
+
+
+def _simulation(
+    spec: RunSpec,
+    scheduler: Scheduler,
+    workload: Workload,
+    observers: Sequence[Observer],
+    on_progress: OnProgress | None,
+) -> Simulation:
+    plan = spec.faults
+    profiles = [
+        spec.profile if plan is None else plan.profile_of(n, spec.profile) for n in range(spec.replicas)
+    ]
+    engines = {
+        ReplicaId(f"replica-{n}"): EngineModel(profile, spec.kv_tokens) for n, profile in enumerate(profiles)
+    }
+    if plan is None:
+        return Simulation(scheduler, engines, workload, observers, on_progress)
+    observers = (*observers, InvariantsHold(scheduler))
+    return FaultySimulation(scheduler, engines, workload, observers, on_progress, plan=plan, seed=spec.seed)
 
 
 def _choose(spec: RunSpec, traces: Mapping[str, Sequence[TraceSession]]) -> Selection:

@@ -202,7 +202,7 @@ class Simulation:
 
     def _plan(self, command: ComputePlan) -> None:
         answer = solve(problem_of(command.request), command.request.solver)
-        seconds = answer.work_units * SECONDS_PER_WORK_UNIT
+        seconds = self._plan_seconds(command, answer.work_units * SECONDS_PER_WORK_UNIT)
         self.planner.plans += 1
         self.planner.seconds += seconds
         self.planner.fallbacks += answer.status == "fallback"
@@ -210,6 +210,10 @@ class Simulation:
         at = self.now + seconds
         ready = PlanReady(at, command.plan, assignments, answer.solver, answer.status, seconds)
         self._agenda.book(at, self._planned, ready)
+
+    def _plan_seconds(self, command: ComputePlan, seconds: float) -> float:  # noqa: ARG002 - for those that delay
+        """How long the planner takes, from the work it did."""
+        return seconds
 
     def _planned(self, at: float, ready: PlanReady) -> None:  # noqa: ARG002 - the event carries its time
         self._feed(ready)
@@ -232,11 +236,14 @@ class Simulation:
     def _finished(self, turn: TurnId, event: Finished) -> None:
         played = self._turns.pop(turn)
         session = played.session
-        usage = Usage(played.request.prompt.tokens, event.output_tokens, event.cached_tokens)
+        usage = self._usage(played, event)
         self._feed(TurnFinished(event.at, turn, usage, session.tools()))
         self._measure(played, event.at, usage, None)
         session.answered(played.request)
         self._after_turn(session, event.at)
+
+    def _usage(self, played: PlayedTurn, event: Finished) -> Usage:
+        return Usage(played.request.prompt.tokens, event.output_tokens, event.cached_tokens)
 
     def _failed(self, at: float, turn: TurnId, cause: str, kind: str) -> None:
         played = self._turns.pop(turn)

@@ -1,0 +1,192 @@
+"""A run in virtual time: when turns arrive and end, worked out by hand on an engine of round figures."""
+
+from itertools import pairwise
+
+import pytest
+from sim_kit import PROFILE, Log, session, simulate, tool, turn
+
+from tao.core import Scheduler, SchedulerSettings
+from tao.core.events import SessionEnded, TurnArrived, TurnKind
+from tao.core.ids import ReplicaId
+from tao.enginemodel import EngineModel
+from tao.policies import make_policy
+from tao.record.measure import TurnMeasurement
+from tao.sim.simulation import Simulation, StuckError
+from tao.sim.workload import ClosedLoop, PoissonArrivals, Workload, WorkloadSettings
+
+
+def times(measured: list[TurnMeasurement]) -> dict[tuple[str, int], tuple[float, float]]:
+    return {(m.session_id, m.turn_index): (round(m.arrived_at, 6), round(m.finished_at, 6)) for m in measured}
+
+
+def test_a_turn_takes_its_prefill_and_its_decode_steps() -> None:
+    (only,) = simulate(session("a", turn(100, 11))).measurements
+    assert only.arrived_at == 0.0
+    assert only.first_token_at == pytest.approx(0.1)
+    assert only.finished_at == pytest.approx(0.2)
+    assert (only.prompt_tokens, only.cached_tokens, only.output_tokens) == (100, 0, 11)
+
+
+def test_the_next_turn_arrives_when_the_tool_ends_and_finds_its_prefix() -> None:
+    first, second = simulate(session("a", turn(160, 11, tool(5.0)), turn(200, 1))).measurements
+    assert second.arrived_at == pytest.approx(first.finished_at + 5.0)
+    assert second.tool_ended_at == second.arrived_at
+    assert second.cached_tokens == 160  # whole blocks of 160 + 10 computed tokens
+    assert second.first_token_at == pytest.approx(second.arrived_at + 0.04)
+
+
+def test_a_worker_starts_its_next_session_when_its_last_has_ended() -> None:
+    at = times(simulate(*(session(n, turn(100, 1)) for n in "abc"), arrivals=ClosedLoop(2)).measurements)
+    assert at["a", 0][0] == at["b", 0][0] == 0.0
+    assert at["c", 0][0] == at["a", 0][1]
+
+
+def test_waits_for_humans_are_capped_and_end_no_tool() -> None:
+    settings = WorkloadSettings(human_wait_seconds_max=3.0)
+    measured = simulate(
+        session("a", turn(100, 1, tool(1.0), human=500.0), turn(150, 1)), settings=settings
+    ).measurements
+    assert measured[1].arrived_at == pytest.approx(measured[0].finished_at + 4.0)
+    assert measured[1].tool_ended_at is None
+
+
+def test_each_session_has_one_tool_delay_drawn_by_seed() -> None:
+    turns = turn(100, 1, tool(1.0)), turn(150, 1, tool(1.0)), turn(200, 1)
+
+    def delays(seed: int) -> list[list[float]]:
+        settings = WorkloadSettings(tool_delay_seconds=(2.0, 10.0), seed=seed)
+        measured = simulate(
+            session("a", *turns), session("b", *turns), settings=settings, arrivals=ClosedLoop(2), replicas=2
+        ).measurements
+        gaps: dict[str, list[float]] = {}
+        for one in "ab":
+            of_one = [m for m in measured if m.session_id == one]
+            gaps[one] = [round(y.arrived_at - x.finished_at - 1.0, 6) for x, y in pairwise(of_one)]
+        return [gaps["a"], gaps["b"]]
+
+    (a1, a2), (b1, b2) = delays(1)
+    assert a1 == a2
+    assert b1 == b2
+    assert a1 != b1
+    assert all(2.0 <= delay <= 10.0 for delay in (a1, b1))
+    assert delays(1) == [[a1, a2], [b1, b2]] != delays(2)
+
+
+def test_a_sub_agent_starts_after_its_parents_turn_and_ends_the_parents_tool() -> None:
+    log = Log()
+    simulation = simulate(
+        session("p", turn(100, 1, tool(0.5, "Task")), turn(200, 1)),
+        session("c", turn(100, 1, tool(7.0)), turn(200, 1), parent="p", after=0),
+        session("q", turn(100, 1)),
+        observers=[log],
+    )
+    at = times(simulation.measurements)
+    assert at["c", 0][0] == at["p", 0][1]
+    assert at["p", 1][0] == at["c", 1][1]  # not half a second after the turn, as recorded
+    assert at["q", 0][0] == at["p", 1][1]  # the child held no worker
+    arrived = [e for e in log.events if isinstance(e, TurnArrived) and e.session == "c"]
+    assert {e.parent for e in arrived} == {"p"}
+    assert [e.session for e in log.events if isinstance(e, SessionEnded)] == ["c", "p", "q"]
+
+
+def test_nobody_waits_for_a_sub_agent_in_the_background() -> None:
+    simulation = simulate(
+        session("p", turn(100, 1, tool(0.5, "Task", background=True)), turn(200, 1)),
+        session("c", turn(100, 1, tool(50.0)), turn(200, 1), parent="p", after=0),
+    )
+    at = times(simulation.measurements)
+    assert at["p", 1][0] == pytest.approx(at["p", 0][1] + 0.5)
+    assert at["c", 1][1] > at["p", 1][1]
+
+
+def test_compaction_starts_the_main_line_afresh_but_for_the_shared_prompt() -> None:
+    log = Log()
+    settings = WorkloadSettings(system_tokens=64)
+    measured = simulate(
+        session("a", turn(400, 1), turn(500, 1), turn(200, 1)), settings=settings, observers=[log]
+    ).measurements
+    assert [m.cached_tokens for m in measured] == [0, 400, 64]
+    kinds = [e.kind for e in log.events if isinstance(e, TurnArrived)]
+    assert kinds == [TurnKind.MAIN, TurnKind.MAIN, TurnKind.RESET]
+
+
+def test_sessions_of_one_source_share_their_system_prompt() -> None:
+    settings = WorkloadSettings(system_tokens=96)
+    sessions = [session(n, turn(200, 1), source=s) for n, s in (("a", "x"), ("b", "x"), ("c", "y"))]
+    measured = simulate(*sessions, settings=settings).measurements
+    assert [m.cached_tokens for m in measured] == [0, 96, 0]
+
+
+def test_a_turn_that_the_engine_refuses_ends_its_session_and_the_worker_goes_on() -> None:
+    simulation = simulate(
+        session("a", turn(9_000, 1, tool(1.0)), turn(9_100, 1)), session("b", turn(100, 1)), policy="tao"
+    )
+    failed, fine = simulation.measurements
+    assert (failed.session_id, failed.error, failed.first_token_at) == ("a", "refused by the engine", None)
+    assert (fine.session_id, fine.error) == ("b", None)
+    assert not simulation.scheduler.view.sessions
+
+
+def test_a_turn_that_the_scheduler_refuses_ends_its_session() -> None:
+    settings = SchedulerSettings(held_turns_max=1, hold_seconds_max=1.0)
+    sessions = [session(n, turn(7_000, 100)) for n in "abcde"]
+    simulation = simulate(*sessions, policy="tao", arrivals=ClosedLoop(5), scheduler=settings)
+    errors = [m.error for m in simulation.measurements]
+    assert errors.count("pool-full") == 2
+    assert errors.count(None) == 3
+
+
+def test_arrivals_by_chance_repeat_by_seed_and_do_not_wait_for_ends() -> None:
+    sessions = [session(f"s{n}", turn(100, 500)) for n in range(40)]
+
+    def starts(seed: int) -> list[float]:
+        arrivals = PoissonArrivals(2.0, seed)
+        return sorted(m.arrived_at for m in simulate(*sessions, arrivals=arrivals).measurements)
+
+    assert starts(1) == starts(1) != starts(2)
+    assert 10.0 < starts(1)[-1] < 40.0
+
+
+def test_plans_take_virtual_time_and_are_counted() -> None:
+    sessions = [session(f"s{n}", turn(5_000, 50)) for n in range(12)]
+    simulation = simulate(*sessions, policy="tao", arrivals=ClosedLoop(12), replicas=2)
+    assert simulation.planner.plans > 0
+    assert 0.0 < simulation.planner.seconds < 1.0
+    assert all(m.error is None for m in simulation.measurements)
+
+
+class Restless:
+    """Asks for another planning point at once, for ever."""
+
+    def __init__(self) -> None:
+        self._real = make_policy("round-robin")
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._real, name)
+
+    def next_planning_at(self, view: object, at: float) -> float | None:
+        return at
+
+
+def test_a_policy_that_lets_no_time_pass_is_an_error_and_no_hang() -> None:
+    simulation = Simulation(
+        Scheduler(Restless()),  # type: ignore[arg-type]  # delegates what it does not answer
+        {ReplicaId("r"): EngineModel(PROFILE)},
+        Workload([session("a", turn(100, 1))], ClosedLoop(1), WorkloadSettings()),
+    )
+    with pytest.raises(StuckError, match="time does not move"):
+        simulation.run()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: ClosedLoop(0),
+        lambda: PoissonArrivals(0.0),
+        lambda: WorkloadSettings(human_wait_seconds_max=-1.0),
+        lambda: WorkloadSettings(tool_delay_seconds=(5.0, 1.0)),
+    ],
+)
+def test_impossible_workloads_are_refused(wrong: object) -> None:
+    with pytest.raises(ValueError, match=r"delay|rate|negative|worker"):
+        wrong()  # type: ignore[operator]
