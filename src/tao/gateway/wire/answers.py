@@ -48,26 +48,39 @@ class OpenAiChoices:
         into.complete = into.finish_reason is not None
 
     def _read(self, payload: JsonObject, into: FactsBuilder) -> None:
-        into.identified(lenient.text(payload, "id"))
+        # Most events of a stream bring one piece of text: what they lack is asked for by name only, not read.
+        if into.response_id is None:
+            into.identified(lenient.text(payload, "id"))
         _read_error(payload, into)
-        for position, choice in enumerate(lenient.objects(payload, "choices")):
-            number = lenient.count(choice, "index")
-            self._choice(position if number is None else number, choice, into)
-        usage = lenient.child(payload, "usage")
-        if usage:
+        choices = payload.get("choices")
+        for position, choice in enumerate(choices if isinstance(choices, list) else ()):
+            if isinstance(choice, dict):
+                self._choice(position, choice, into)
+        if payload.get("usage"):
+            usage = lenient.child(payload, "usage")
             into.report_usage(
                 lenient.count(usage, "prompt_tokens"),
                 lenient.count(lenient.child(usage, "prompt_tokens_details"), "cached_tokens"),
                 lenient.count(usage, "completion_tokens"),
             )
 
-    @staticmethod
-    def _choice(number: int, choice: JsonObject, into: FactsBuilder) -> None:
-        into.finished(lenient.text(choice, "finish_reason"))
-        into.add_text(choice.get("text"))
-        message = lenient.child(choice, "delta") or lenient.child(choice, "message")
-        into.add_text(message.get("content"))
+    def _choice(self, position: int, choice: JsonObject, into: FactsBuilder) -> None:
+        if choice.get("finish_reason"):
+            into.finished(lenient.text(choice, "finish_reason"))
+        if "text" in choice:
+            into.add_text(choice["text"])
+        message = choice.get("delta") or choice.get("message")
+        if not isinstance(message, dict):
+            return
+        if message.get("content"):
+            into.add_text(message["content"])
         into.add_hidden(message.get("reasoning_content") or message.get("reasoning"))
+        if message.get("tool_calls") or message.get("function_call"):
+            number = lenient.count(choice, "index")
+            self._calls(position if number is None else number, message, into)
+
+    @staticmethod
+    def _calls(number: int, message: JsonObject, into: FactsBuilder) -> None:
         for position, call in enumerate(lenient.objects(message, "tool_calls")):
             slot = lenient.count(call, "index")
             key = (number, position if slot is None else slot)

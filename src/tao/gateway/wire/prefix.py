@@ -174,7 +174,7 @@ def _split_leading(conversation: Sequence[Any]) -> tuple[Sequence[Any], Sequence
     index = 0
     while index < len(conversation):
         message = conversation[index]
-        if not isinstance(message, dict) or message.get("role") not in _LEADING_ROLES:
+        if not isinstance(message, dict) or lenient.text(message, "role") not in _LEADING_ROLES:
             break
         index += 1
     return conversation[:index], conversation[index:]
@@ -203,7 +203,7 @@ def _canonical(message: Any) -> tuple[bytes | None, int]:
 
 def _stable(value: JsonObject, nesting: int = 0) -> JsonObject | None:
     """`value` without what is volatile in it and in its content blocks; None where it is volatile itself."""
-    if value.get("type") in _REASONING_TYPES or _is_billing(value.get("text")):
+    if lenient.text(value, "type") in _REASONING_TYPES or _is_billing(value.get("text")):
         return None
     if not _VOLATILE_KEYS.isdisjoint(value):
         value = {key: inner for key, inner in value.items() if key not in _VOLATILE_KEYS}
@@ -253,7 +253,10 @@ def _inline_bytes(blocks: Sequence[Any], nesting: int = 0) -> int:
 def _by_model(message: Any) -> bool:
     if not isinstance(message, dict):
         return False
-    return message.get("role") == "assistant" or message.get("type") in {"function_call", "custom_tool_call"}
+    return message.get("role") == "assistant" or lenient.text(message, "type") in {
+        "function_call",
+        "custom_tool_call",
+    }
 
 
 def _last_call_ids(messages: Sequence[Any]) -> tuple[str, ...]:
@@ -269,7 +272,7 @@ def _last_call_ids(messages: Sequence[Any]) -> tuple[str, ...]:
 
 
 def _call_ids(message: JsonObject) -> list[str]:
-    if message.get("type") in {"function_call", "custom_tool_call", "local_shell_call"}:
+    if lenient.text(message, "type") in {"function_call", "custom_tool_call", "local_shell_call"}:
         own = lenient.text(message, "call_id")
         return [own] if own else []
     if message.get("role") != "assistant":

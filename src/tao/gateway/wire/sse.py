@@ -50,6 +50,14 @@ class SseParser:
 
     def feed(self, chunk: bytes) -> list[SseEvent]:
         """The events that `chunk` completes."""
+        if (
+            chunk.startswith(b"data: ")
+            and chunk.find(b"\n") == len(chunk) - 2
+            and self._between_events(chunk)
+        ):
+            # The common case by far: one write of the engine, one whole event of one line.
+            self._at_start = False
+            return [SseEvent(b"", chunk[6:-2])]
         if self._skip_lf and chunk:
             self._skip_lf = False
             if chunk.startswith(b"\n"):
@@ -73,6 +81,15 @@ class SseParser:
         events = [] if last is None else [self._line(last)]
         events.append(self._dispatch())
         return [event for event in events if event is not None]
+
+    def _between_events(self, chunk: bytes) -> bool:
+        busy = self._pending or self._data or self._event_name or self._skip_line or self._skip_lf
+        return (
+            not busy
+            and chunk.endswith(b"\n\n")
+            and b"\r" not in chunk
+            and len(chunk) - 2 <= self._event_bytes_max
+        )
 
     def _hold(self, rest: bytes) -> None:
         if self._skip_line:
