@@ -15,7 +15,8 @@ from aiohttp import web
 
 from tao import __version__
 from tao.emulator.answer import AnswerCursor
-from tao.emulator.chat import ChatDialect, CompletionsDialect, openai_error
+from tao.emulator.chat import ChatDialect, openai_error
+from tao.emulator.completions import CompletionsDialect
 from tao.emulator.conversation import render
 from tao.emulator.engine_loop import Progress
 from tao.emulator.fields import BadRequestError, JsonObject, optional, parse_object
