@@ -4,7 +4,15 @@
 `interruption`, `pacing` and `stale`; `baselines` holds what others do.
 """
 
-from tao.policies.catalogue import POLICIES, UnknownPolicyError, make_policy
+from tao.policies.catalogue import POLICIES, make_policy
+from tao.policies.errors import UnknownPolicyError, UnusablePolicyError
 from tao.policies.problem import assignments_of, problem_of
 
-__all__ = ["POLICIES", "UnknownPolicyError", "assignments_of", "make_policy", "problem_of"]
+__all__ = [
+    "POLICIES",
+    "UnknownPolicyError",
+    "UnusablePolicyError",
+    "assignments_of",
+    "make_policy",
+    "problem_of",
+]

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from tao.core.ports import Policy
 from tao.policies.baselines import BASELINES
 from tao.policies.credit import Credit, HalfLifeCredit, NoCredit
+from tao.policies.errors import UnknownPolicyError, UnusablePolicyError
 from tao.policies.interruption import (
     InterruptOrder,
     LeaseWhileExpected,
@@ -17,14 +18,11 @@ from tao.policies.interruption import (
     SmallestFirst,
 )
 from tao.policies.joint import JointPolicy, Parts
+from tao.policies.own import load_policy
 from tao.policies.pacing import EveryPeriod, OnChange
 from tao.policies.readiness import NoReadiness, Readiness, ToolReadiness
 from tao.policies.returns import EmpiricalBernstein
 from tao.policies.stale import DropChanged, DropPlan
-
-
-class UnknownPolicyError(ValueError):
-    """No policy has this name; the message lists those that exist."""
 
 
 def tao_paper() -> Policy:
@@ -92,10 +90,22 @@ POLICIES: Mapping[str, Callable[[], Policy]] = {
 
 
 def make_policy(name: str) -> Policy:
-    """A fresh policy by name; `UnknownPolicyError` where there is none."""
+    """A fresh policy: by its name in the catalogue, or the user's own as `package.module:Class`.
+
+    `UnknownPolicyError` where there is none of that name, `UnusablePolicyError` where the user's own cannot be used.
+    """
+    if ":" in name:
+        policy = load_policy(name)
+        if policy.name in POLICIES:
+            raise UnusablePolicyError(
+                f"{name} calls itself {policy.name!r}, which is the name of another policy"
+            )
+        return policy
     maker = POLICIES.get(name)
     if maker is None:
         near = get_close_matches(name, POLICIES, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise UnknownPolicyError(f"no policy is named {name!r}{hint} Known: {', '.join(POLICIES)}")
+        raise UnknownPolicyError(
+            f"no policy is named {name!r}{hint} Known: {', '.join(POLICIES)}, or your own as package.module:Class"
+        )
     return maker()

@@ -1,8 +1,8 @@
 """Tool-return readiness (method, section 4; paper eq. 5-6): 1 for a session that is back or about to be, else 0.
 
-What the paper leaves open is decided here: a prediction that is overdue is believed again only within probes whose gaps
-double, and no longer than `stale_seconds` after the moment it named; a promise of the tool interface is believed for
-`stale_seconds` after it was made.
+What the paper leaves open is decided here: a prediction that is overdue is believed again only within probes whose
+distances double, and no longer than `stale_seconds` after the moment it named; a promise of the tool interface is believed
+for `stale_seconds` after it was made.
 """
 
 from collections.abc import Mapping
