@@ -243,3 +243,8 @@ async def emulated(**settings: Any) -> AsyncIterator[Emulator]:
         yield emulator
     finally:
         await emulator.close()
+
+
+async def restarted(emulator: Emulator) -> Emulator:
+    """A killed replica comes back, empty, on the port of before. The caller closes it."""
+    return await start_emulator(replace(emulator.service.config, port=emulator.port))
