@@ -9,6 +9,7 @@ from tao.planning.cpsat import maximise
 from tao.planning.dp import finest_lattice, lattice, solve_lattice
 from tao.planning.exact import ExactSearch
 from tao.planning.instance import compile_problem, empty_choice
+from tao.planning.packing import pack
 from tao.planning.portfolio import warm_start
 from tao.planning.search import Allowance
 from tests.planning.brute_force import best_triple, quantised
@@ -21,7 +22,7 @@ def searched(problem: Problem, *, warm: bool) -> tuple[int, int, int]:
     """The exact search itself, which `exact` spares small instances."""
     instance = compile_problem(problem)
     start = warm_start(instance).choice if warm else empty_choice(instance)
-    proof = ExactSearch(instance, maximise, Allowance(10.0, None)).run(start)
+    proof = ExactSearch(instance, pack(instance), maximise, Allowance(10.0, None)).run(start)
     assert proof.proved
     assert instance.score(proof.choice).triple == proof.bound
     return proof.bound

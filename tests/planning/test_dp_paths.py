@@ -9,7 +9,7 @@ from tao.planning.basic import QuantisedDp
 from tao.planning.dp import is_lossless, lattice
 from tao.planning.grouping import group_equivalent, unpack
 from tao.planning.instance import SKIP, compile_problem
-from tao.planning.packing import levels, pack, pack_triple
+from tao.planning.packing import levels, pack
 from tao.planning.problem import VALUE_MAX
 from tests.planning.pools import pool
 
@@ -118,8 +118,9 @@ def test_values_past_62_bits_are_maximised_group_after_group() -> None:
     )
     problem = Problem((Knapsack("a", 40), Knapsack("b", 55)), items)
     instance = compile_problem(problem)
-    assert pack_triple(instance) is None
-    groups = pack(instance)
+    packing = pack(instance)
+    assert packing.triple is None
+    groups = packing.groups
     assert sum(len(group.levels) for group in groups) == len(levels(instance))
     assert len(groups) > 1
     fallback = solve(problem, "dp")

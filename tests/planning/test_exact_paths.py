@@ -13,7 +13,7 @@ from tao.planning.bounds import PRICE_BITS, cheap_bound, priced_bound
 from tao.planning.cpsat import maximise
 from tao.planning.exact import CREDITED_SETS_MAX, ExactSearch, Proof
 from tao.planning.instance import Instance, Ints, compile_problem, empty_choice
-from tao.planning.packing import Group, Level
+from tao.planning.packing import Group, Level, pack
 from tao.planning.portfolio import Exact, warm_start
 from tao.planning.search import Allowance, AtLeast, SearchLimit, SearchResult
 from tests.planning.pools import pool
@@ -39,7 +39,7 @@ def run(
 ) -> tuple[Instance, Proof]:
     instance = compile_problem(problem)
     first = warm_start(instance).choice if start is None else start
-    proof = ExactSearch(instance, search, Allowance(seconds, None)).run(first)
+    proof = ExactSearch(instance, pack(instance), search, Allowance(seconds, None)).run(first)
     assert instance.score(proof.choice) >= instance.score(first)
     assert proof.bound >= instance.score(proof.choice).triple
     return instance, proof

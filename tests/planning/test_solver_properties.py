@@ -11,7 +11,7 @@ from tao.planning import SOLVERS, Item, Knapsack, Problem, Triple, is_small, sol
 from tao.planning.bounds import cheap_bound
 from tao.planning.instance import compile_problem
 from tao.planning.local_search import improve
-from tao.planning.packing import pack_triple
+from tao.planning.packing import pack
 from tao.planning.portfolio import HEURISTICS
 from tests.planning.brute_force import best_triple
 from tests.planning.pools import pool, random_problem
@@ -59,7 +59,7 @@ def test_pools_are_certified_and_auto_is_never_worse(solver: str) -> None:
 def test_local_search_and_the_portfolio_never_lose(problem: Problem) -> None:
     instance = compile_problem(problem)
     answer = solve(problem, "auto")
-    packed = pack_triple(instance)
+    packed = pack(instance).triple
     assert packed is not None
     for heuristic in HEURISTICS:
         start = heuristic(instance)

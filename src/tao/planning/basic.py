@@ -19,7 +19,7 @@ from tao.planning.dp import (
 from tao.planning.grouping import group_equivalent, unpack
 from tao.planning.instance import Instance, Ints
 from tao.planning.listing import ASSIGNMENTS_MAX, STATES_PER_WORK_UNIT, assignments_max, best_by_listing
-from tao.planning.packing import pack_triple
+from tao.planning.packing import pack
 from tao.planning.solver import Solution, WorkLimit
 
 
@@ -80,7 +80,7 @@ def heuristic_solution(
 def listed_solution(instance: Instance) -> Solution | None:
     """The optimum of a small instance by listing all its assignments; None for a larger one."""
     total = assignments_max(instance)
-    packed = pack_triple(instance) if total <= ASSIGNMENTS_MAX else None
+    packed = pack(instance).triple if total <= ASSIGNMENTS_MAX else None
     if packed is None:
         return None
     choice = best_by_listing(instance, packed)

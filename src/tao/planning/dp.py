@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tao.planning.instance import Instance, Ints, empty_choice
-from tao.planning.packing import pack_triple
+from tao.planning.packing import pack
 
 STATE_BUDGET = 1 << 25
 """Most items x states: the choice table takes one byte for each (32 MiB)."""
@@ -107,7 +107,7 @@ class DpResult:
 
 def solve_lattice(instance: Instance, grid: Lattice) -> DpResult | None:
     """Maximise the packed value over the lattice; None if the values have no packed form."""
-    packed = pack_triple(instance)
+    packed = pack(instance).triple
     if packed is None:
         return None
     best: NDArray[np.int64] = np.zeros(grid.shape, dtype=np.int64)

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tao.planning.bounds import cheap_bound, is_best
+from tao.planning.bounds import is_best
 from tao.planning.heuristics import value_first
 from tao.planning.instance import SKIP, Instance, Ints, Mask
 from tao.planning.local_search import improve
-from tao.planning.packing import TRIPLE_LEVELS, Group, pack, pack_triple
+from tao.planning.packing import TRIPLE_LEVELS, Group, Packing, pack
 from tao.planning.problem import Triple
 from tao.planning.search import Allowance, AtLeast, Search
 
@@ -39,6 +39,7 @@ class ExactSearch:
     """One run on one instance; `allowance` is charged for every search."""
 
     instance: Instance
+    packing: Packing
     search: Search
     allowance: Allowance
     credited: Mask = field(init=False)
@@ -50,14 +51,14 @@ class ExactSearch:
 
     def run(self, start: Ints) -> Proof:
         """Improve `start` until it is proved optimal or the allowance is spent."""
-        proof = Proof(start, cheap_bound(self.instance))
+        proof = Proof(start, self.packing.bound)
         if not self._prove_priority(proof):
             return proof
         credited = self._prove_credit(proof)
         if credited is None or self._complete_all(proof, credited):
             return proof
         if int(self.instance.eligible.sum()) <= PAIRS_AT_ONCE_MAX and not self.allowance.exhausted:
-            self._all_at_once(proof)
+            self._search_all(self.instance, self.packing, proof)
         return proof
 
     def _prove_priority(self, proof: Proof) -> bool:
@@ -69,7 +70,7 @@ class ExactSearch:
             self.search(self.instance, self.aged, objective, self.allowance.limit(), hint=proof.choice)
         )
         if result.choice is not None:
-            self._offer(proof, _fill(self.instance, result.choice))
+            self._offer(proof, _fill(self.instance, self.packing, result.choice))
         return result.proved
 
     def _prove_credit(self, proof: Proof) -> Ints | None:
@@ -86,11 +87,14 @@ class ExactSearch:
                 at_least=self._as_aged_as(proof.choice),
             )
         )
-        if result.choice is not None:
-            self._offer(proof, _fill(self.instance, result.choice))
         if result.bound is not None:
             proof.bound = proof.bound._replace(credit=min(proof.bound.credit, result.bound))
-        return self._only_credited(result.choice) if result.choice is not None and result.proved else None
+        if result.choice is None:
+            return None
+        if result.proved:
+            return self._only_credited(result.choice)
+        self._offer(proof, _fill(self.instance, self.packing, result.choice))
+        return None
 
     def _complete_all(self, proof: Proof, credited: Ints) -> bool:
         """Complete every set of credited pairs with the best credit; true where all were listed.
@@ -164,23 +168,20 @@ class ExactSearch:
         return Proof(np.where(placed, credited, proof.choice), bound, proof.proved)
 
     def _fill_rest(self, rest: Instance) -> Proof:
-        start = _fill(rest, value_first(rest))
-        proof = Proof(start, cheap_bound(rest))
+        packing = pack(rest)
+        start = _fill(rest, packing, value_first(rest))
+        proof = Proof(start, packing.bound)
         if not rest.eligible.any() or is_best(rest, start, proof.bound):
             proof.proved = True
         elif int(rest.eligible.sum()) <= PAIRS_AT_ONCE_MAX and not self.allowance.exhausted:
-            self._search_all(rest, proof)
+            self._search_all(rest, packing, proof)
         return proof
 
-    def _all_at_once(self, proof: Proof) -> None:
-        """Search over every pair, all coordinates together."""
-        self._search_all(self.instance, proof)
-
-    def _search_all(self, instance: Instance, proof: Proof) -> None:
-        """Maximise group after group of packed levels; each proved group is a constraint of the next."""
+    def _search_all(self, instance: Instance, packing: Packing, proof: Proof) -> None:
+        """Search over every pair, group after group of packed levels; a proved group is a constraint of the next."""
         met: list[AtLeast] = []
         done = 0
-        for group in pack(instance):
+        for group in packing.groups:
             result = self.allowance.charge(
                 self.search(
                     instance,
@@ -218,9 +219,8 @@ class ExactSearch:
             proof.choice = choice
 
 
-def _fill(instance: Instance, choice: Ints) -> Ints:
-    packed = pack_triple(instance)
-    return choice if packed is None else improve(instance, choice, packed)[0]
+def _fill(instance: Instance, packing: Packing, choice: Ints) -> Ints:
+    return choice if packing.triple is None else improve(instance, choice, packing.triple)[0]
 
 
 def _tighten(instance: Instance, proof: Proof, group: Group, done: int, bound: int) -> None:

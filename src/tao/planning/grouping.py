@@ -11,7 +11,7 @@ import numpy as np
 
 from tao.planning.instance import HOME_ELSEWHERE, NO_HOME, SKIP, Instance, Ints, empty_choice
 from tao.planning.local_search import improve
-from tao.planning.packing import pack_triple
+from tao.planning.packing import pack
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,7 +86,7 @@ def unpack(instance: Instance, groups: Groups, grouped: Ints) -> tuple[Ints, boo
             continue
         at_home = fits[fits == instance.home[item]]
         put(item, int(at_home[0]) if len(at_home) else int(fits[np.argmin(free[fits])]))
-    packed = None if intact else pack_triple(instance)
+    packed = None if intact else pack(instance).triple
     if packed is not None:
         choice, _ = improve(instance, choice, packed)
     return choice, intact

@@ -12,6 +12,7 @@ import numpy as np
 
 from tao.planning.bounds import coordinate_bound
 from tao.planning.instance import Instance, Ints
+from tao.planning.problem import Triple
 
 PACKED_MAX = 2**62
 TRIPLE_LEVELS = 4
@@ -58,6 +59,25 @@ class Group:
         return result
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Packing:
+    """All levels of an instance in as few groups as fit; computed once for an instance, and shared."""
+
+    levels: tuple[Level, ...]
+    groups: tuple[Group, ...]
+
+    @property
+    def triple(self) -> Group | None:
+        """The first group, where it holds at least priority and the whole triple."""
+        first = self.groups[0]
+        return first if len(first.levels) >= TRIPLE_LEVELS else None
+
+    @property
+    def bound(self) -> Triple:
+        """The cheap upper bound of each coordinate (`tao.planning.bounds.cheap_bound`)."""
+        return Triple(*(level.most for level in self.levels[1:TRIPLE_LEVELS]))
+
+
 def levels(instance: Instance) -> tuple[Level, ...]:
     """Priority, credit, readiness, footprint, tie."""
     ones: Ints = instance.eligible.astype(np.int64)
@@ -72,24 +92,18 @@ def levels(instance: Instance) -> tuple[Level, ...]:
     )
 
 
-def pack(instance: Instance) -> tuple[Group, ...]:
-    """All levels in as few groups as fit."""
+def pack(instance: Instance) -> Packing:
     groups: list[Group] = []
     pending: list[Level] = []
     size = 1
-    for level in levels(instance):
+    every = levels(instance)
+    for level in every:
         if pending and size * level.radix > PACKED_MAX:
             groups.append(_group(pending))
             pending, size = [], 1
         pending.append(level)
         size *= level.radix
-    return (*groups, _group(pending))
-
-
-def pack_triple(instance: Instance) -> Group | None:
-    """The first group, where it holds at least priority and the whole triple."""
-    first = pack(instance)[0]
-    return first if len(first.levels) >= TRIPLE_LEVELS else None
+    return Packing(every, (*groups, _group(pending)))
 
 
 def _group(members: list[Level]) -> Group:

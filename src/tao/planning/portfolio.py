@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from tao.planning import heuristics
 from tao.planning.answer import Status
 from tao.planning.basic import QuantisedDp, listed_solution
-from tao.planning.bounds import cheap_bound, is_best
+from tao.planning.bounds import is_best
 from tao.planning.dp import finest_lattice
 from tao.planning.exact import ExactSearch
 from tao.planning.instance import Instance, Ints
 from tao.planning.local_search import improve
-from tao.planning.packing import pack_triple
-from tao.planning.problem import Triple
+from tao.planning.packing import Packing, pack
 from tao.planning.search import Allowance, Search, load_cpsat
 from tao.planning.solver import Solution, WorkLimit
 
@@ -34,11 +33,11 @@ HEURISTICS: tuple[Callable[[Instance], Ints], ...] = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Start:
-    """The best plan without search: `choice` (n,), the work done, and the cheap bound."""
+    """The best plan without search: `choice` (n,), the work done, and whether the cheap bound proves it."""
 
     choice: Ints
     work_units: int
-    bound: Triple
+    packing: Packing
     proved: bool
 
 
@@ -46,12 +45,11 @@ def warm_start(instance: Instance) -> Start:
     """The best of the heuristics, improved by local search."""
     choice = _best(instance, (heuristic(instance) for heuristic in HEURISTICS))
     work = (1 + len(HEURISTICS)) * heuristics.work_units(instance)
-    packed = pack_triple(instance)
-    if packed is not None:
-        improved, climbing = improve(instance, choice, packed)
-        choice, work = _best(instance, (choice, improved)), work + climbing
-    bound = cheap_bound(instance)
-    return Start(choice, work, bound, is_best(instance, choice, bound))
+    packing = pack(instance)
+    if packing.triple is not None:
+        choice, climbing = improve(instance, choice, packing.triple)
+        work += climbing
+    return Start(choice, work, packing, is_best(instance, choice, packing.bound))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +65,8 @@ class Exact:
         allowance = Allowance(limit.deterministic_seconds, limit.seconds)
         start = warm_start(instance)
         if start.proved:
-            return Solution(start.choice, "optimal", "local-search", start.bound, start.work_units)
-        proof = ExactSearch(instance, self.load(), allowance).run(start.choice)
+            return Solution(start.choice, "optimal", "local-search", start.packing.bound, start.work_units)
+        proof = ExactSearch(instance, start.packing, self.load(), allowance).run(start.choice)
         work = start.work_units
         work += int(allowance.spent_deterministic_seconds * WORK_UNITS_PER_DETERMINISTIC_SECOND)
         status: Status = "optimal" if proof.proved else "feasible"
@@ -83,7 +81,7 @@ class Auto:
 
     def solve(self, instance: Instance, limit: WorkLimit) -> Solution:
         grid = finest_lattice(instance, DP_CELLS_MAX, quantum_max=1)
-        if grid is not None and pack_triple(instance) is not None:
+        if grid is not None and pack(instance).triple is not None:
             return QuantisedDp().solve(instance, limit)
         return Exact().solve(instance, limit)
 

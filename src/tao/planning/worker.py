@@ -31,7 +31,7 @@ from tao.planning.wire import (
 
 COMMAND = (sys.executable, "-P", "-c", "from tao.planning.child import main; main()")
 START_SECONDS_MAX = 60.0
-SEARCH_SHARE = 0.8
+SEARCH_SHARE = 0.7
 """Part of the deadline that a search may use: the rest is for the trip and for reading the answer back."""
 
 
