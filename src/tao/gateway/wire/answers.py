@@ -51,7 +51,8 @@ class OpenAiChoices:
         # Most events of a stream bring one piece of text: what they lack is asked for by name only, not read.
         if into.response_id is None:
             into.identified(lenient.text(payload, "id"))
-        _read_error(payload, into)
+        if "error" in payload or payload.get("object") == "error":
+            _read_error(payload, into)
         choices = payload.get("choices")
         for position, choice in enumerate(choices if isinstance(choices, list) else ()):
             if isinstance(choice, dict):
@@ -74,7 +75,8 @@ class OpenAiChoices:
             return
         if message.get("content"):
             into.add_text(message["content"])
-        into.add_hidden(message.get("reasoning_content") or message.get("reasoning"))
+        if hidden := message.get("reasoning_content") or message.get("reasoning"):
+            into.add_hidden(hidden)
         if message.get("tool_calls") or message.get("function_call"):
             number = lenient.count(choice, "index")
             self._calls(position if number is None else number, message, into)

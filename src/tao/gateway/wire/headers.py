@@ -23,6 +23,10 @@ class Headers:
         """The value of `name` (given in lower case), or an empty string."""
         return self._values.get(name, "")
 
+    def isdisjoint(self, names: frozenset[str]) -> bool:
+        """True where none of `names` is present."""
+        return names.isdisjoint(self._values)
+
     def __contains__(self, name: str) -> bool:
         return name in self._values
 

@@ -33,6 +33,12 @@ _GENERIC_HEADERS = (
     "x-affinity",
 )
 _PARENT_HEADERS = ("x-codex-parent-thread-id", "x-parent-session-id", "x-dynamo-parent-session-id")
+_NATIVE_NAMES = frozenset({"x-claude-code-session-id", *_CLIENT_HEADERS})
+# What a body must hold to be worth a closer look; most requests carry their ids in headers, or none.
+_EXPLICIT_KEYS = frozenset(
+    {"program_id", "session_id", "extra_body", "vllm_xargs", "nvext", "session_params"}
+)
+_BODY_KEYS = frozenset({"metadata", "conversation"})
 
 
 class IdentitySource(StrEnum):
@@ -89,13 +95,16 @@ class Claims:
 def read_claims(request: ParsedRequest) -> Claims:
     """All ids in `request`, none of them trusted for more than telling sessions of one tenant apart."""
     headers, body = request.headers, request.body
-    ids = [claim for claim in _explicit(body) if claim.value]
-    native, agent, parent = _native(headers)
+    ids = [] if _EXPLICIT_KEYS.isdisjoint(body) else list(_explicit(body))
+    native, agent, parent = ([], "", "") if headers.isdisjoint(_NATIVE_NAMES) else _native(headers)
     ids += native
     ids += _from_headers(headers, _GENERIC_HEADERS, IdentitySource.GENERIC_HEADER)
-    ids += [claim for claim in _body_keys(body) if claim.value]
+    if not _BODY_KEYS.isdisjoint(body):
+        ids += [claim for claim in _body_keys(body) if claim.value]
     group = lenient.text(body, "prompt_cache_key") or headers.get("session-id") or headers.get("session_id")
-    parent = parent or _first(headers, _PARENT_HEADERS) or _agentic_context(body, "parent_program_id")
+    parent = (
+        parent or _first(headers, _PARENT_HEADERS) or lenient.text(_context(body), "parent_program_id") or ""
+    )
     if not parent and group and "x-litellm-session-id" in headers and ids and ids[0].value != group:
         # OpenHands gives a delegated sub-agent its parent's cache key.
         parent = group
@@ -199,10 +208,6 @@ def _claude_session(user_id: str) -> str:
 
 def _context(body: JsonObject) -> JsonObject:
     return lenient.child(lenient.child(body, "vllm_xargs"), "agentic_context")
-
-
-def _agentic_context(body: JsonObject, key: str) -> str:
-    return lenient.text(_context(body), key) or ""
 
 
 def _previous_response(body: JsonObject) -> str:

@@ -39,9 +39,10 @@ def decode_object(data: bytes | bytearray | memoryview) -> JsonObject:
 def object_or_none(data: bytes | bytearray | memoryview) -> JsonObject | None:
     """Like `decode_object`, with None for anything that is not one JSON object."""
     try:
-        return decode_object(data)
-    except NotAnObjectError:
+        value = _DECODER.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
+    return value if isinstance(value, dict) else None
 
 
 def json_type(value: object) -> str:

@@ -50,14 +50,11 @@ class SseParser:
 
     def feed(self, chunk: bytes) -> list[SseEvent]:
         """The events that `chunk` completes."""
-        if (
-            chunk.startswith(b"data: ")
-            and chunk.find(b"\n") == len(chunk) - 2
-            and self._between_events(chunk)
-        ):
-            # The common case by far: one write of the engine, one whole event of one line.
-            self._at_start = False
-            return [SseEvent(b"", chunk[6:-2])]
+        events: list[SseEvent] = []
+        if self._between_events() and b"\r" not in chunk and not chunk.startswith(_BOM[:1]):
+            chunk = self._whole_events(chunk, events)
+            if not chunk:
+                return events
         if self._skip_lf and chunk:
             self._skip_lf = False
             if chunk.startswith(b"\n"):
@@ -67,11 +64,7 @@ class SseParser:
             chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         lines = chunk.split(b"\n")
         rest = lines.pop()
-        events: list[SseEvent] = []
-        for line in lines:
-            complete = self._complete(line)
-            if complete is not None and (event := self._line(complete)) is not None:
-                events.append(event)
+        self._lines(lines, events)
         self._hold(rest)
         return events
 
@@ -82,14 +75,25 @@ class SseParser:
         events.append(self._dispatch())
         return [event for event in events if event is not None]
 
-    def _between_events(self, chunk: bytes) -> bool:
-        busy = self._pending or self._data or self._event_name or self._skip_line or self._skip_lf
-        return (
-            not busy
-            and chunk.endswith(b"\n\n")
-            and b"\r" not in chunk
-            and len(chunk) - 2 <= self._event_bytes_max
-        )
+    def _between_events(self) -> bool:
+        return not (self._pending or self._data or self._event_name or self._skip_line or self._skip_lf)
+
+    def _whole_events(self, chunk: bytes, events: list[SseEvent]) -> bytes:
+        """The common case by far, done with little work: events of one line each. Returns what is left over."""
+        blocks, blank, rest = chunk.rpartition(b"\n\n")
+        self._at_start = self._at_start and not chunk
+        for block in blocks.split(b"\n\n") if blank else ():
+            if block.startswith(b"data: ") and b"\n" not in block and len(block) <= self._event_bytes_max:
+                events.append(SseEvent(b"", block[6:]))
+            else:
+                self._lines([*block.split(b"\n"), b""], events)
+        return rest
+
+    def _lines(self, lines: list[bytes], events: list[SseEvent]) -> None:
+        for line in lines:
+            complete = self._complete(line)
+            if complete is not None and (event := self._line(complete)) is not None:
+                events.append(event)
 
     def _hold(self, rest: bytes) -> None:
         if self._skip_line:
