@@ -12,9 +12,9 @@ from math import ceil
 
 from tao.core.commands import Reason
 from tao.core.facts import Fact, SessionClosed, SessionInterrupted, ToolEnded, ToolStarted, TurnSettled
-from tao.core.ids import SessionId
+from tao.core.ids import ReplicaId, SessionId
 from tao.core.phases import Acting, Waiting
-from tao.core.ports import Assignment, Decision, Hold, Place, View
+from tao.core.ports import Decision, Hold, Place, View
 from tao.core.session import Replica, Session, Turn
 from tao.policies.baselines.time_to_live import (
     TTL_SECONDS_MAX,
@@ -72,8 +72,9 @@ class Progress:
 
     def growth_reserve_tokens(self, admitted: Iterable[Session]) -> float:
         """`mean growth * (target + sum of remaining rounds)`; what remains is what is left to the target, at least 0."""
-        target = self.target_rounds
-        remaining = sum(max(0, target - self._rounds.get(session.id, 0)) for session in admitted)
+        target, rounds = self.target_rounds, self._rounds
+        left = [target - rounds.get(session.id, 0) for session in admitted]
+        remaining = sum(count for count in left if count > 0)
         return self.growth_tokens.value * (target + remaining)
 
     def round_ended(self, session: Session, output_tokens: int) -> None:
@@ -136,7 +137,7 @@ class ProgressTtl(Unplanned):
             return Place(session.home, Reason.HOME)
         if view.waiting_sessions:
             return Hold("others wait")
-        bound = _bound(session, [self._rank(view, replica) for replica in view.up_replicas()])
+        bound = _bound(session, self._ranks(view))
         if bound.takes(self.weight_tokens(session)):
             return Place(bound.replica.id, Reason.ROOM)
         return Hold("no room to run and grow where it belongs")
@@ -161,29 +162,33 @@ class ProgressTtl(Unplanned):
 
     def decide(self, view: View, at: float) -> Decision:
         self._pacing.planned(at)
-        ranks = [self._rank(view, replica) for replica in view.up_replicas()]
+        ranks = self._ranks(view)
+        if not ranks:
+            return Decision()
         waiting = [s for s in map(view.sessions.__getitem__, view.pool) if isinstance(s.phase, Waiting)]
-        placements: list[Assignment] = []
+        forced_after_seconds = {
+            replica: self._forced_after_seconds(view, rank, len(waiting)) for replica, rank in ranks.items()
+        }
+        placements: dict[SessionId, ReplicaId] = {}
 
         def admit(session: Session, rank: Rank) -> None:
             rank.take(self.weight_tokens(session), self._progress)
-            placements.append((session.id, rank.replica.id))
-            waiting.remove(session)
+            placements[session.id] = rank.replica.id
 
-        for session in list(waiting) if ranks else ():
+        for session in waiting:
             bound = _bound(session, ranks)
-            if view.waited_seconds(session, at) >= self._forced_after_seconds(view, bound, len(waiting)):
+            if view.waited_seconds(session, at) >= forced_after_seconds[bound.replica.id]:
                 admit(session, bound)
-        for session in sorted(waiting, key=self._most_recently_used) if ranks else ():
+        for session in sorted(_rest(waiting, placements), key=self._most_recently_used):
             bound = _bound(session, ranks)
             if bound.takes(self.weight_tokens(session)):
                 admit(session, bound)
-        for session in list(waiting) if ranks else ():
-            roomiest = max(ranks, key=lambda rank: rank.free_tokens)
+        for session in _rest(waiting, placements):
+            roomiest = max(ranks.values(), key=lambda rank: rank.free_tokens)
             if not roomiest.takes(CROSS_REPLICA_HEADROOM * self.weight_tokens(session)):
                 break
             admit(session, roomiest)
-        return Decision(placements)
+        return Decision(list(placements.items()))
 
     def observe(self, view: View, fact: Fact) -> None:
         self._pacing.observe(fact)
@@ -209,7 +214,7 @@ class ProgressTtl(Unplanned):
         told["time_to_live_seconds"] = self._ttl_seconds.get(session.id)
         told["target_rounds"] = self._progress.target_rounds
         told["free_after_growth_tokens"] = {
-            replica.id: round(self._rank(view, replica).free_tokens) for replica in view.up_replicas()
+            replica: round(rank.free_tokens) for replica, rank in self._ranks(view).items()
         }
         return told
 
@@ -227,10 +232,13 @@ class ProgressTtl(Unplanned):
     def _most_recently_used(self, session: Session) -> tuple[float, SessionId]:
         return -self._last_used_at.get(session.id, 0.0), session.id
 
-    def _rank(self, view: View, replica: Replica) -> Rank:
-        admitted = list(view.admitted_on(replica.id))
-        reserve_tokens = self._progress.growth_reserve_tokens(admitted)
-        return Rank(replica, len(admitted), view.free_tokens(replica.id) - reserve_tokens)
+    def _ranks(self, view: View) -> dict[ReplicaId, Rank]:
+        ranks = {}
+        for replica in view.up_replicas():
+            reserve_tokens = self._progress.growth_reserve_tokens(view.admitted_on(replica.id))
+            free_tokens = view.free_tokens(replica.id) - reserve_tokens
+            ranks[replica.id] = Rank(replica, view.session_count_on(replica.id), free_tokens)
+        return ranks
 
     def _forced_after_seconds(self, view: View, rank: Rank, waiting: int) -> float:
         """`clamp(3 * work ahead / throughput, 30, 300)`; the work ahead is a turn's output for each session before it."""
@@ -244,7 +252,11 @@ class ProgressTtl(Unplanned):
         return min(max(3.0 * work_tokens / decode_tokens_per_second(batch, context_tokens), least), most)
 
 
-def _bound(session: Session, ranks: Sequence[Rank]) -> Rank:
+def _bound(session: Session, ranks: Mapping[ReplicaId, Rank]) -> Rank:
     """Its own replica: where it was last; for a new one, where fewest sessions are active."""
-    last = session.placement.replica if session.placement is not None else None
-    return min(ranks, key=lambda rank: (rank.replica.id != last, rank.active_sessions))
+    last = ranks.get(session.placement.replica) if session.placement is not None else None
+    return last if last is not None else min(ranks.values(), key=lambda rank: rank.active_sessions)
+
+
+def _rest(waiting: Iterable[Session], placements: Mapping[SessionId, ReplicaId]) -> list[Session]:
+    return [session for session in waiting if session.id not in placements]

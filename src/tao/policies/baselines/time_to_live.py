@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import erf, exp, fsum, log, sqrt
 
 TTL_SECONDS_MAX = 10.0
-GRID_POINTS = 64
+GRID_STEPS = 32
 SPREAD_MIN = 1e-3
 GAP_SECONDS_MIN = 1e-3
 
@@ -58,14 +58,14 @@ class LogNormal:
 
 
 def time_to_live_seconds(gaps: LogNormal, impact_seconds: float) -> float:
-    """`argmax P(T < d) C - E[T; T < d] - d P(T >= d)` over `0 <= d <= min(10 s, C)`, on a grid of 64 steps."""
+    """`argmax P(T < d) C - E[T; T < d] - d P(T >= d)` over `0 <= d <= min(10 s, C)`, on a grid of 32 steps."""
     most = min(TTL_SECONDS_MAX, impact_seconds)
 
     def gain(seconds: float) -> float:
         below = gaps.share_below(seconds)
         return below * impact_seconds - gaps.mean_below(seconds) - seconds * (1.0 - below)
 
-    return max((most * step / GRID_POINTS for step in range(GRID_POINTS + 1)), key=gain)
+    return max((most * step / GRID_STEPS for step in range(GRID_STEPS + 1)), key=gain)
 
 
 class GapHistory:
