@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tao.core import Scheduler, SchedulerSettings
 from tao.core.commands import Command
-from tao.core.events import Event
+from tao.core.events import Event, SessionEnded, TurnArrived
 from tao.core.ids import ReplicaId
 from tao.enginemodel import EngineModel, Profile
 from tao.policies import make_policy
@@ -47,6 +47,8 @@ def session(
 
 class Log:
     """Keeps what it observes."""
+
+    watches = frozenset({TurnArrived, SessionEnded})
 
     def __init__(self) -> None:
         self.events: list[Event] = []

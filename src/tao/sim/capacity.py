@@ -61,6 +61,8 @@ class _Replica:
 class AdmissionsFit:
     """No unforced admission exceeds capacity."""
 
+    watches = frozenset({TurnArrived, TurnFinished, TurnFailed, TurnStopped, ReplicaJoined, CapacityChanged})
+
     def __init__(self) -> None:
         self.violations: list[str] = []
         self._replicas: dict[ReplicaId, _Replica] = {}

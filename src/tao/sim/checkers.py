@@ -41,6 +41,9 @@ class Checker(Protocol):
 
     violations: list[str]
 
+    @property
+    def watches(self) -> frozenset[type[Event]]: ...
+
     def __call__(self, event: Event, commands: Sequence[Command]) -> None: ...
 
     def end(self, at: float) -> None:
@@ -49,6 +52,8 @@ class Checker(Protocol):
 
 class TurnsEndOnce:
     """Each turn that arrives ends exactly once, is on one engine at a time, and no session is interrupted in a turn."""
+
+    watches = frozenset({TurnArrived, TurnFailed, TurnFinished, TurnStopped, ClientLeft})
 
     def __init__(self) -> None:
         self.violations: list[str] = []
@@ -118,6 +123,10 @@ class TurnsEndOnce:
 class WaitsAreBounded:
     """No turn is held longer than the settings allow, and the core's own count of the hold is right."""
 
+    watches = frozenset(
+        {TurnArrived, ClientLeft, ReplicaJoined, ReplicaLost, ReplicaRemoved, ReplicaDraining}
+    )
+
     def __init__(self, settings: SchedulerSettings) -> None:
         self.violations: list[str] = []
         self._hold_seconds_max = settings.hold_seconds_max
@@ -166,6 +175,8 @@ class WaitsAreBounded:
 class NothingIsLeft:
     """At the end every session that was admitted has been closed, and none was closed twice."""
 
+    watches: frozenset[type[Event]] = frozenset()
+
     def __init__(self) -> None:
         self.violations: list[str] = []
         self._admitted: dict[SessionId, None] = {}
@@ -185,6 +196,8 @@ class NothingIsLeft:
 
 class InvariantsHold:
     """The core's own account of itself, asked now and then in runs with faults. Raises; its cost grows with sessions."""
+
+    watches = frozenset({TurnArrived, TurnFinished, ReplicaLost, ReplicaJoined, ClientLeft})
 
     def __init__(self, scheduler: Scheduler, every_events: int = 25) -> None:
         self._scheduler = scheduler

@@ -4,7 +4,9 @@ Specs and results can be pickled, so that runs can be spread over processes (`ta
 command line, files, or how results are shown.
 """
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import gc
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from tao.core import Scheduler, SchedulerSettings
@@ -151,7 +153,8 @@ def run(
     workload = Workload(chosen.sessions, spec.arrivals, spec.workload)
     tally, checkers = Tally(), all_checkers(spec.scheduler)
     simulation = _simulation(spec, scheduler, workload, (tally, *checkers), on_progress)
-    measurements = simulation.run()
+    with _collecting_rarely():
+        measurements = simulation.run()
     planner = simulation.planner
     return RunResult(
         spec=spec,
@@ -183,6 +186,19 @@ def _simulation(
         return Simulation(scheduler, engines, workload, observers, on_progress)
     observers = (*observers, InvariantsHold(scheduler))
     return FaultySimulation(scheduler, engines, workload, observers, on_progress, plan=plan, seed=spec.seed)
+
+
+@contextlib.contextmanager
+def _collecting_rarely() -> Iterator[None]:
+    """A run makes and drops millions of objects, hardly any of them in cycles: look for cycles seldom meanwhile."""
+    thresholds = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
 
 
 def _choose(spec: RunSpec, traces: Mapping[str, Sequence[TraceSession]]) -> Selection:

@@ -7,7 +7,7 @@ replicas and clients is in `tao.sim.faults`; here only what an engine refuses do
 
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
-from typing import Protocol
+from typing import Any, Protocol
 
 from tao.core import Scheduler
 from tao.core.commands import Command, ComputePlan, DispatchTurn, RefuseTurn, StopTurn
@@ -48,7 +48,10 @@ OnProgress = Callable[[int], None]
 
 
 class Observer(Protocol):
-    """Sees every event with the commands that answered it, then the end."""
+    """Sees every event that was answered by commands, with them; of the others those of the kinds in `watches`."""
+
+    @property
+    def watches(self) -> frozenset[type[Event]]: ...
 
     def __call__(self, event: Event, commands: Sequence[Command]) -> None: ...
 
@@ -103,9 +106,16 @@ class Simulation:
         self._fleet = Fleet(engines.items())
         self._workload = workload
         self._observers = tuple(observers)
+        self._watched = frozenset(kind for observer in observers for kind in observer.watches)
         self._on_progress = on_progress
         self._agenda = Agenda()
         self._turns: dict[TurnId, PlayedTurn] = {}
+        self._execute: Mapping[type[Command], Callable[[Any], None]] = {
+            DispatchTurn: self._dispatch,
+            RefuseTurn: self._refused,
+            StopTurn: self._stop,
+            ComputePlan: self._plan,
+        }
         self._wake_at: float | None = None  # None: to be asked for
         self._wake_ups = 0  # since time moved
 
@@ -166,18 +176,13 @@ class Simulation:
     def _feed(self, event: Event) -> None:
         commands = self.scheduler.handle(event)
         self._wake_at = None
-        for observe in self._observers:
-            observe(event, commands)
-        for command in commands:
-            match command:
-                case DispatchTurn():
-                    self._dispatch(command)
-                case RefuseTurn():
-                    self._refused(command)
-                case StopTurn():
-                    self._stop(command)
-                case ComputePlan():
-                    self._plan(command)
+        if commands or type(event) in self._watched:
+            for observe in self._observers:
+                observe(event, commands)
+            for command in commands:
+                execute = self._execute.get(type(command))
+                if execute is not None:
+                    execute(command)
 
     def _dispatch(self, command: DispatchTurn) -> None:
         played = self._turns[command.turn]

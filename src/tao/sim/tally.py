@@ -21,6 +21,8 @@ class Counts:
 class Tally:
     """An observer that counts."""
 
+    watches: frozenset[type[Event]] = frozenset()
+
     def __init__(self) -> None:
         self._interrupts = self._migrations = self._forced = self._admissions = 0
         self._last_on: dict[SessionId, ReplicaId] = {}
