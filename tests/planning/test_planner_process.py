@@ -118,6 +118,15 @@ def test_the_process_warms_up_answers_and_survives_what_raises() -> None:
         assert name in (reply.error or "")
 
 
+def test_warming_up_loads_the_search_and_nothing_else_does() -> None:
+    script = (
+        "import sys; from tao.planning.child import warm_up; before = 'ortools' in sys.modules; warm_up(); "
+        "print(before, 'ortools' in sys.modules)"
+    )
+    done = subprocess.run((*PYTHON, script), capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["False", "True"]
+
+
 def test_a_request_cut_short_ends_the_process() -> None:
     sink = io.BytesIO()
     serve(io.BytesIO(frame(b"12345")[:-1]), sink)

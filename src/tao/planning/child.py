@@ -1,6 +1,6 @@
 """The planner's process: reads framed requests from standard input, writes framed replies to standard output.
 
-Started by `tao.planning.worker`, which calls `main`. It solves one tiny problem with every solver before
+Started by `tao.planning.worker`, which calls `main`. It solves one small problem with every solver before
 it reports that it is ready, so that no plan waits for an import. It ends when its input does, and leaves Ctrl-C to
 its parent. Must not know asyncio.
 """
@@ -11,7 +11,7 @@ import sys
 import traceback
 from typing import BinaryIO
 
-from tao.planning.problem import Item, Knapsack, Problem, Triple
+from tao.planning.problem import Item, Knapsack, Problem, SparseValues
 from tao.planning.solver import WorkLimit
 from tao.planning.solvers import SOLVERS, solve
 from tao.planning.wire import (
@@ -46,10 +46,13 @@ def answer(payload: bytes) -> Reply:
 
 
 def warm_up() -> None:
-    """Load and run every solver once, through the wire form."""
-    value = Triple(1, 1, 2)
-    items = (Item("a", 2, {"x": value, "y": value}), Item("b", 2, {"x": value}), Item("c", 3, {"y": value}))
-    problem = encode_problem(Problem((Knapsack("x", 3), Knapsack("y", 3)), items))
+    """Load and run every solver once, through the wire form, on a problem that is searched and not just listed."""
+    names = ("x", "y")
+    items = tuple(
+        Item(f"i{n:02}", 5 + n, SparseValues(names, {names[n % 2]: 1 + n * n % 7}, n % 2, 5 + n))
+        for n in range(14)
+    )
+    problem = encode_problem(Problem((Knapsack("x", 29), Knapsack("y", 41)), items))
     for name in sorted(SOLVERS):
         solve(decode_problem(problem), name, WorkLimit(seconds=1.0))
 
