@@ -13,7 +13,7 @@ from tao.core.admission import (
     is_oversize,
     place_if_oversize,
 )
-from tao.core.commands import Closing, Reason, Refusal, RefuseTurn
+from tao.core.commands import Closing, Interruption, InterruptSession, Reason, Refusal, RefuseTurn
 from tao.core.context import Context
 from tao.core.events import TurnArrived, TurnKind
 from tao.core.facts import ToolEnded, TurnHeld
@@ -142,8 +142,10 @@ def _hold(ctx: Context, session: Session, turn: Turn, before: object) -> None:
     state.sessions.setdefault(session.id, session)
     held = session.phase.turns if isinstance(session.phase, Waiting) else ()
     since = session.phase.since if isinstance(session.phase, Waiting) else ctx.now
-    if session.home is not None:
-        ctx.state.ledger.release(session.id)
+    if session.home is not None:  # the policy takes its admission back
+        state.ledger.release(session.id)
+        session.interrupts += 1
+        ctx.emit(InterruptSession(session.id, session.home, Interruption.RULE))
     state.enter(session, Waiting((*held, turn.id), since), ctx.now)
     ctx.tell(TurnHeld(ctx.now, session.id, turn.id))
 
