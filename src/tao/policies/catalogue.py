@@ -22,6 +22,7 @@ from tao.policies.own import load_policy
 from tao.policies.pacing import EveryPeriod, OnChange
 from tao.policies.readiness import NoReadiness, Readiness, ToolReadiness
 from tao.policies.returns import EmpiricalBernstein
+from tao.policies.room import AdmissionRoom, GrowthRoom, WholeCapacity
 from tao.policies.stale import DropChanged, DropPlan
 
 
@@ -30,12 +31,15 @@ def tao_paper() -> Policy:
     credit, readiness = HalfLifeCredit(), ToolReadiness(EmpiricalBernstein())
     order = LeastValueFirst(credit, readiness)
     return JointPolicy(
-        "tao-paper", Parts(credit, readiness, order, NoLease(), EveryPeriod(), DropPlan(), "dp")
+        "tao-paper",
+        Parts(credit, readiness, order, NoLease(), WholeCapacity(), EveryPeriod(), DropPlan(), "dp"),
     )
 
 
 def tao() -> Policy:
-    """The method, planning at once when the answer may have changed, and keeping what still holds of a late plan."""
+    """The method, planning at once when the answer may have changed, keeping what still holds of a late plan, giving up on
+    sessions that nobody expects back, and leaving room for those admitted to grow.
+    """
     return _tao("tao", HalfLifeCredit(), ToolReadiness(EmpiricalBernstein()))
 
 
@@ -69,12 +73,24 @@ def tao_bfd() -> Policy:
     return _tao("tao-bfd", HalfLifeCredit(), ToolReadiness(EmpiricalBernstein()), solver="bfd")
 
 
+def tao_no_room() -> Policy:
+    """`tao` filling replicas to the brim."""
+    return _tao("tao-no-room", HalfLifeCredit(), ToolReadiness(EmpiricalBernstein()), room=WholeCapacity())
+
+
 def _tao(
-    name: str, credit: Credit, readiness: Readiness, order: InterruptOrder | None = None, solver: str = "dp"
+    name: str,
+    credit: Credit,
+    readiness: Readiness,
+    *,
+    order: InterruptOrder | None = None,
+    room: AdmissionRoom | None = None,
+    solver: str = "dp",
 ) -> Policy:
     order = order or LeastValueFirst(credit, readiness)
     lease = LeaseWhileExpected(readiness)
-    return JointPolicy(name, Parts(credit, readiness, order, lease, OnChange(), DropChanged(), solver))
+    parts = Parts(credit, readiness, order, lease, room or GrowthRoom(), OnChange(), DropChanged(), solver)
+    return JointPolicy(name, parts)
 
 
 POLICIES: Mapping[str, Callable[[], Policy]] = {
@@ -84,6 +100,7 @@ POLICIES: Mapping[str, Callable[[], Policy]] = {
     "tao-no-readiness": tao_no_readiness,
     "tao-footprint-only": tao_footprint_only,
     "tao-smallest-interrupted-first": tao_smallest_interrupted_first,
+    "tao-no-room": tao_no_room,
     "tao-bfd": tao_bfd,
     **BASELINES,
 }

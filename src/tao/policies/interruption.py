@@ -4,6 +4,7 @@ Only sessions whose tools run are candidates; turns on the engine grow past the 
 """
 
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Protocol
 
 from tao.core.ids import SessionId
@@ -76,13 +77,18 @@ class LeaseWhileExpected:
     """A session whose return is overdue beyond belief gives way as soon as somebody waits.
 
     Clients do not say when a session is over; without this, those that have vanished would hold others back until the
-    idle bound.
+    idle bound. Belief ends after half a minute, so it is enough to look once every `period_seconds`.
     """
 
-    def __init__(self, readiness: Readiness) -> None:
+    def __init__(self, readiness: Readiness, period_seconds: float = 1.0) -> None:
         self._readiness = readiness
+        self._period_seconds = period_seconds
+        self._looked_at = -inf
 
     def lapsed(self, view: View, at: float) -> Sequence[SessionId]:
+        if at < self._looked_at + self._period_seconds:
+            return ()
+        self._looked_at = at
         pool = [view.sessions[session] for session in view.pool]
         away = [session for session in pool if isinstance(session.phase, Acting)]
         if view.waiting_sessions:

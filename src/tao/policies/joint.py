@@ -1,7 +1,7 @@
 """The joint policy: evaluate the whole waiting pool, decide for all of it at once (method, sections 2-5).
 
-`JointPolicy` is a frame around exchangeable parts: how credit is valued, who counts as ready, who is interrupted, when
-to plan, and what a late plan is still good for. `tao-paper`, `tao` and the ablations are choices of parts (`catalogue`).
+`JointPolicy` is a frame around exchangeable parts: how credit is valued, who counts as ready, who is interrupted, how
+much room is offered, when to plan, and what a late plan is still good for. `tao-paper`, `tao` and the ablations are choices of parts (`catalogue`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +19,7 @@ from tao.policies.credit import Credit
 from tao.policies.interruption import InterruptOrder, Lease, overcommitted_interrupts
 from tao.policies.pacing import Pacing
 from tao.policies.readiness import Readiness
+from tao.policies.room import AdmissionRoom
 from tao.policies.stale import StalePlan
 
 RESERVE_TOKENS = 512
@@ -33,6 +34,7 @@ class Parts:
     readiness: Readiness
     interrupt_order: InterruptOrder
     lease: Lease
+    room: AdmissionRoom
     pacing: Pacing
     stale_plan: StalePlan
     solver: str
@@ -61,10 +63,11 @@ class JointPolicy:
             return Hold("others wait too: one decision places all")
         weight_tokens = self.weight_tokens(session)
         credit = self._parts.credit.tokens(session, at)
-        room = [r for r in view.up_replicas() if view.free_tokens(r.id) >= weight_tokens]
-        if not room:
+        offer = self._parts.room.offered_tokens
+        roomy = [replica for replica in view.up_replicas() if offer(view, replica) >= weight_tokens]
+        if not roomy:
             return Hold("no replica has room")
-        best = max(room, key=lambda r: (credit.get(r.id, 0), view.free_tokens(r.id)))
+        best = max(roomy, key=lambda r: (credit.get(r.id, 0), view.free_tokens(r.id)))
         return Place(best.id, Reason.ROOM)
 
     def keeps_admission(self, view: View, session: Session, at: float) -> bool:  # noqa: ARG002
@@ -81,7 +84,7 @@ class JointPolicy:
 
     def decide(self, view: View, at: float) -> Decision:
         self._parts.pacing.planned(at)
-        free_tokens = {r.id: max(0, view.free_tokens(r.id)) for r in view.up_replicas()}
+        free_tokens = {r.id: self._parts.room.offered_tokens(view, r) for r in view.up_replicas()}
         most_tokens = max(free_tokens.values(), default=0)
         candidates = tuple(
             self._candidate(view, session, free_tokens, at)

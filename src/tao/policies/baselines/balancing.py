@@ -1,4 +1,7 @@
-"""Routers that know nothing of sessions: turn after turn in a circle, or to where fewest turns are in flight."""
+"""Routers that know nothing of sessions: turn after turn in a circle, or to where fewest turns are in flight.
+
+The latter is also what other routers fall back on.
+"""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,7 @@
-"""llm-d's default scheduling profile: a weighted sum of scorers, each 0 to 1, highest wins."""
+"""llm-d's default scheduling profile: a weighted sum of scorers, each 0 to 1, highest wins.
+
+Its scorers read the engines' gauges; here queue and usage are worked out from what was sent.
+"""
 
 from collections.abc import Mapping
 

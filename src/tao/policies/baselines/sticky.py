@@ -1,4 +1,7 @@
-"""A session stays where it began: vLLM router's `sticky_least_loaded` (its pull request 235)."""
+"""A session stays where it began: vLLM router's `sticky_least_loaded` (its pull request 235).
+
+It counts open sessions, idle ones included; it must not know how large they are.
+"""
 
 from tao.core.facts import Fact, SessionClosed
 from tao.core.ids import ReplicaId, SessionId

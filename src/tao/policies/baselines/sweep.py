@@ -1,4 +1,7 @@
-"""A scheduler that looks around at a fixed interval, whatever happens between: when is the next tick?"""
+"""A scheduler that looks around at a fixed interval, whatever happens between: when is the next tick?
+
+It knows time from facts and from what it is told; it must not know what a tick does.
+"""
 
 from math import ceil
 

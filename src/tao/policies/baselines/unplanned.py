@@ -1,4 +1,7 @@
-"""What policies have in common that admit sessions by a rule of their own and ask for no joint decision."""
+"""What policies have in common that admit sessions by a rule of their own and ask for no joint decision.
+
+It must not know any of those rules.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 
