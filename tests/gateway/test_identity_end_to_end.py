@@ -63,30 +63,31 @@ async def test_the_same_id_under_another_key_is_another_session() -> None:
         assert sorted(several.json()["sessions"]) == sorted(sessions)
 
 
-@pytest.mark.parametrize(
-    ("headers", "body"),
-    [
-        ({"x-claude-code-session-id": "s"}, {}),
-        ({"thread-id": "s", "session-id": "other"}, {}),
-        ({"session_id": "s"}, {}),
-        ({"x-opencode-session": "s"}, {}),
-        ({"x-session-affinity": "s", "x-session-id": "s"}, {}),
-        ({"x-litellm-session-id": "s"}, {"prompt_cache_key": "parent"}),
-        ({"x-dynamo-session-id": "s"}, {}),
-        ({"x-smg-routing-key": "s"}, {}),
-        ({}, {"program_id": "s"}),
-        ({}, {"extra_body": {"program_id": "s"}}),
-        ({}, {"session_id": "s"}),
-        ({}, {"metadata": {"user_id": "user_0_account_1_session_sssssssss"}}),
-        ({"x-session-id": "weaker"}, {"vllm_xargs": {"agentic_context": {"program_id": "s"}}}),
-    ],
+WAYS: tuple[tuple[dict[str, str], dict[str, Any]], ...] = (
+    ({"x-claude-code-session-id": "s"}, {}),
+    ({"thread-id": "s", "session-id": "other"}, {}),
+    ({"session_id": "s"}, {}),
+    ({"x-opencode-session": "s"}, {}),
+    ({"x-session-affinity": "s", "x-session-id": "s"}, {}),
+    ({"x-litellm-session-id": "s"}, {"prompt_cache_key": "parent"}),
+    ({"x-dynamo-session-id": "s"}, {}),
+    ({"x-smg-routing-key": "s"}, {}),
+    ({}, {"program_id": "s"}),
+    ({}, {"extra_body": {"program_id": "s"}}),
+    ({}, {"session_id": "s"}),
+    ({}, {"metadata": {"user_id": "user_0_account_1_session_sssssssss"}}),
+    ({"x-session-id": "weaker"}, {"vllm_xargs": {"agentic_context": {"program_id": "s"}}}),
 )
-async def test_every_way_to_tell_an_id(headers: dict[str, str], body: dict[str, Any]) -> None:
+
+
+async def test_every_way_to_tell_an_id() -> None:
     async with fake_engine() as engine, fronted(engine.url) as front:
-        answers = [await front.chat(f"turn {turn}", headers=headers, **body) for turn in range(2)]
-        assert {session_of(answer).strip("s") for answer in answers} == {"public/"}
-        (session,) = (await front.sessions()).values()
-        assert session["turns_finished"] == 2
+        for headers, body in WAYS:
+            answers = [await front.chat(f"turn {turn}", headers=headers, **body) for turn in range(2)]
+            assert {session_of(answer).strip("s") for answer in answers} == {"public/"}, (headers, body)
+            (session,) = (await front.sessions()).values()
+            assert session["turns_finished"] == 2, (headers, body)
+            await front.http.post("/close_session", json={"session_id": session["id"].partition("/")[2]})
 
 
 async def test_contradicting_ids_are_refused_when_strict() -> None:

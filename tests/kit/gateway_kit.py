@@ -18,6 +18,7 @@ import msgspec
 from tao.core.commands import Command
 from tao.core.events import Event, TurnArrived
 from tao.core.ids import ReplicaId, SessionId
+from tao.core.ports import Policy
 from tao.core.session import Session
 from tao.emulator import Emulator, EmulatorConfig, start_emulator
 from tao.enginemodel import load_profile
@@ -78,6 +79,7 @@ class Front:
     http: httpx.AsyncClient
     log: list[tuple[Event, tuple[Command, ...]]] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
+    failure: str | None = None  # what the core is expected to have failed with
 
     # --- asking -----------------------------------------------------------------------------------------------------
 
@@ -189,18 +191,17 @@ def chat_request(
 
 @asynccontextmanager
 async def fronted(
-    *urls: str, policy: str = "tao", observers: Sequence[Observer] = (), **settings: Any
+    *urls: str, policy: str | Policy = "tao", observers: Sequence[Observer] = (), **settings: Any
 ) -> AsyncIterator[Front]:
     """A gateway in front of these replicas. `settings` are fields of `GatewayConfig`."""
     config = replace_struct(GatewayConfig(replicas=urls, port=0, health=QUICK_HEALTH), settings)
     upstream, probe = HttpUpstream(config.timeouts), HttpProbe()
+    chosen = make_policy(policy) if isinstance(policy, str) else policy
 
     def note(event: Event, commands: Sequence[Command]) -> None:
         front.note(event, commands)
 
-    gateway = Gateway(
-        config, make_policy(policy), upstream, probe, observers=(note, *observers), solver=InlineSolver()
-    )
+    gateway = Gateway(config, chosen, upstream, probe, observers=(note, *observers), solver=InlineSolver())
     front = Front(gateway, "", http_client())
     try:
         async with serving(App(gateway, config.limits.body_bytes_max), grace_seconds=1.0) as (host, port):
@@ -223,7 +224,7 @@ def replace_struct(config: GatewayConfig, changes: dict[str, Any]) -> GatewayCon
 
 def _assert_nothing_left(front: Front) -> None:
     assert not front.broken, front.broken
-    assert front.gateway.driver.failure is None
+    assert front.gateway.driver.failure == front.failure
     scheduler = front.gateway.driver.scheduler
     for session in list(scheduler.view.sessions.values()):
         front.end(session)

@@ -120,7 +120,11 @@ class Driver:
         """Take a turn in. Its decision may be there at once."""
         ticket = self._tickets[event.turn] = Ticket(self, event.turn)
         self._idle.clear()
-        self.feed(event)
+        try:
+            self.feed(event)
+        except BaseException:
+            self.forget(event.turn)
+            raise
         return ticket
 
     def feed(self, event: Event) -> None:
