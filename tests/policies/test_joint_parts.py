@@ -112,7 +112,7 @@ def test_leases() -> None:
     assert lease.lapsed(view, 40.0) == ["q"]  # in the pool it is of no use to anybody
     assert NoLease().lapsed(view, 40.0) == ()
     w.arrive("x", "x1", 3_000)
-    assert lease.lapsed(view, 40.0) == ["q", "p"]
+    assert lease.lapsed(view, 41.0) == ["q", "p"]
     w.tool_finished("p")
     assert lease.lapsed(view, 20.0) == []
 
