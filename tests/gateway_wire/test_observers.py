@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tao.gateway.wire.answers import reader_for
 from tao.gateway.wire.dialects import Dialect
+from tao.gateway.wire.encodings import ObservedBody
 from tao.gateway.wire.facts import ARGUMENT_CHARS_MAX, TOOL_CALLS_MAX, ResponseFacts, Usage
-from tao.gateway.wire.observers import observe_response
+from tao.gateway.wire.observers import _Stream, observe_response
 from tao.gateway.wire.toolcalls import ToolCall, ToolObservation
 from tests.gateway_wire.wire_builders import sse
 
@@ -309,3 +311,46 @@ def test_no_bytes_raise(dialect: Dialect, kind: str, status: int, coding: str, c
 
 def test_deep_nesting_is_no_crash() -> None:
     assert observe(Dialect.OPENAI_CHAT, [b"data: " + b'{"a":' * 100_000 + b"\n\n"]) == ResponseFacts()
+
+
+texts = st.none() | st.text(max_size=4) | st.integers() | st.lists(st.text(max_size=2), max_size=1)
+rare = st.sampled_from(
+    [{}, {}, {}, {"tool_calls": None}, {"tool_calls": [{"index": 0, "function": {"name": "t"}}]}]
+)
+more = st.sampled_from(
+    [{}, {}, {"usage": None}, {"usage": {"prompt_tokens": 3}}, {"error": {"message": "x"}}]
+)
+finishes = st.sampled_from([None, None, "stop", 3])
+chat_events = st.builds(
+    lambda text, extra, finish, outer, hidden: {
+        "choices": [{"delta": {"content": text, **extra, **hidden}, "finish_reason": finish}],
+        **outer,
+    },
+    texts,
+    rare,
+    finishes,
+    more,
+    st.sampled_from([{}, {}, {"reasoning": "r"}, {"reasoning_content": None}]),
+)
+typed_events = st.builds(
+    lambda kind, delta: {"type": kind, "delta": delta},
+    st.sampled_from(
+        ["response.output_text.delta", "content_block_delta", "response.reasoning_text.delta", "ping"]
+    ),
+    texts | st.builds(lambda text: {"type": "text_delta", "text": text}, texts) | st.just({"thinking": "t"}),
+)
+beginnings: dict[Dialect, dict[str, Any]] = {
+    Dialect.OPENAI_CHAT: {"id": "c"},
+    Dialect.OPENAI_RESPONSES: {"type": "response.created", "response": {"id": "r"}},
+    Dialect.ANTHROPIC_MESSAGES: {"type": "message_start", "message": {"id": "m"}},
+}
+
+
+@given(st.sampled_from(list(beginnings)), st.lists(chat_events | typed_events, max_size=8))
+def test_the_quick_way_past_plain_text_sees_the_same(dialect: Dialect, events: list[dict[str, Any]]) -> None:
+    stream = sse([beginnings[dialect], *events])
+    reader = reader_for(dialect)
+    assert reader is not None
+    slow = _Stream(ObservedBody(""), reader, lambda data: None)
+    slow.feed(stream)
+    assert observe(dialect, [stream]) == slow.close()

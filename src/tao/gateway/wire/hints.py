@@ -18,6 +18,19 @@ _DURATION_MS_MAX = 10**9
 _SIDE_CLASSES = frozenset({"auxiliary", "compaction"})
 _SIDE_KINDS = frozenset({"compaction", "memory", "compact", "memory_consolidation"})
 _FINAL_HEADERS = ("x-dynamo-session-final", "x-session-final")
+_HINT_NAMES = frozenset(
+    {
+        *_FINAL_HEADERS,
+        "x-claude-code-agent-type",
+        "x-claude-code-context-compacted",
+        "x-claude-code-prev-tool-durations",
+        "x-claude-code-request-class",
+        "x-codex-turn-metadata",
+        "x-codex-window-id",
+        "x-openai-subagent",
+        "x-stainless-retry-count",
+    }
+)
 _RELEASE_PATHS = {
     "/programs/release": ("program_id", "session_id"),
     "/finish_session": ("session_id", "program_id"),
@@ -45,6 +58,8 @@ class RequestHints:
 
 def read_hints(headers: Headers) -> RequestHints:
     """The hints in `headers`; malformed ones are absent."""
+    if headers.isdisjoint(_HINT_NAMES):
+        return _NO_HINTS
     retries = headers.get("x-stainless-retry-count")
     return RequestHints(
         declared=_declared(headers),
@@ -54,6 +69,9 @@ def read_hints(headers: Headers) -> RequestHints:
         retry=retries.isascii() and retries.isdigit() and retries.strip("0") != "",
         final=any(headers.flag(name) for name in _FINAL_HEADERS),
     )
+
+
+_NO_HINTS = RequestHints(None, "", "", (), retry=False, final=False)
 
 
 def tool_durations(value: str) -> tuple[tuple[str, float], ...]:

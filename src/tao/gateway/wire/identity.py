@@ -34,6 +34,7 @@ _GENERIC_HEADERS = (
 )
 _PARENT_HEADERS = ("x-codex-parent-thread-id", "x-parent-session-id", "x-dynamo-parent-session-id")
 _NATIVE_NAMES = frozenset({"x-claude-code-session-id", *_CLIENT_HEADERS})
+_GENERIC_NAMES = frozenset(_GENERIC_HEADERS)
 # What a body must hold to be worth a closer look; most requests carry their ids in headers, or none.
 _EXPLICIT_KEYS = frozenset(
     {"program_id", "session_id", "extra_body", "vllm_xargs", "nvext", "session_params"}
@@ -98,7 +99,8 @@ def read_claims(request: ParsedRequest) -> Claims:
     ids = [] if _EXPLICIT_KEYS.isdisjoint(body) else list(_explicit(body))
     native, agent, parent = ([], "", "") if headers.isdisjoint(_NATIVE_NAMES) else _native(headers)
     ids += native
-    ids += _from_headers(headers, _GENERIC_HEADERS, IdentitySource.GENERIC_HEADER)
+    if not headers.isdisjoint(_GENERIC_NAMES):
+        ids += _from_headers(headers, _GENERIC_HEADERS, IdentitySource.GENERIC_HEADER)
     if not _BODY_KEYS.isdisjoint(body):
         ids += [claim for claim in _body_keys(body) if claim.value]
     group = lenient.text(body, "prompt_cache_key") or headers.get("session-id") or headers.get("session_id")

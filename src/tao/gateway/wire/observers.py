@@ -11,6 +11,7 @@ from tao.gateway.wire.answers import AnswerReader, reader_for
 from tao.gateway.wire.dialects import Dialect
 from tao.gateway.wire.encodings import ObservedBody
 from tao.gateway.wire.facts import FactsBuilder, ResponseFacts
+from tao.gateway.wire.plain import PlainText, plain_text_of
 from tao.gateway.wire.sse import SseEvent, SseParser
 
 DOCUMENT_BYTES_MAX = 16 << 20
@@ -42,7 +43,7 @@ def observe_response(
     if reader is None or body.opaque:
         return _Unobserved()
     if content_type.partition(";")[0].strip().lower() == "text/event-stream":
-        return _Stream(body, reader)
+        return _Stream(body, reader, plain_text_of(dialect))
     return _WholeAnswer(body, reader, status)
 
 
@@ -61,11 +62,12 @@ class _Unobserved:
 class _Stream:
     """A streamed answer: SSE events, each with one JSON object."""
 
-    __slots__ = ("_body", "_facts", "_parser", "_reader")
+    __slots__ = ("_body", "_facts", "_parser", "_plain_text", "_reader")
 
-    def __init__(self, body: ObservedBody, reader: AnswerReader) -> None:
+    def __init__(self, body: ObservedBody, reader: AnswerReader, plain_text: PlainText) -> None:
         self._body = body
         self._reader = reader
+        self._plain_text = plain_text
         self._parser = SseParser()
         self._facts = FactsBuilder()
 
@@ -83,6 +85,10 @@ class _Stream:
         return self._facts.facts()
 
     def _note(self, event: SseEvent) -> None:
+        # The first event in full, for the answer's id; of most others only the text counts.
+        if self._facts.response_id is not None and (text := self._plain_text(event.data)) is not None:
+            self._facts.add_text(text)
+            return
         if event.data == b"[DONE]":
             self._facts.complete = True
             return

@@ -5,15 +5,14 @@ buffer is bounded, and a line or event beyond the bound is skipped, never an err
 on where the bytes were split. Source: WHATWG HTML, section 9.2.6. It must not know JSON, dialects or HTTP.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 LINE_BYTES_MAX = 1 << 20
 
 _BOM = b"\xef\xbb\xbf"
 
 
-@dataclass(frozen=True, slots=True)
-class SseEvent:
+class SseEvent(NamedTuple):
     """One dispatched event; `name` is empty where the stream named none."""
 
     name: bytes
