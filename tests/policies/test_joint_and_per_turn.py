@@ -59,7 +59,7 @@ def test_candidates_that_fit_nowhere_are_not_planned() -> None:
     w.arrive("small", "s1", 1_000)
     [compute] = of_kind(w.after(1).wake(), ComputePlan)
     assert [c.session for c in compute.request.candidates] == ["small"]
-    assert compute.request.free_tokens == {"a": 6_000 - 3_512}
+    assert compute.request.free_tokens == {"a": 6_000 - 3_512 - 300}  # a twentieth is left for growth
 
 
 def test_a_candidate_carries_the_triple_its_wait_and_its_last_home() -> None:

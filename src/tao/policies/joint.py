@@ -1,7 +1,8 @@
 """The joint policy: evaluate the whole waiting pool, decide for all of it at once (method, sections 2-5).
 
-`JointPolicy` is a frame around exchangeable parts: how credit is valued, who counts as ready, who is interrupted, how
-much room is offered, when to plan, and what a late plan is still good for. `tao-paper`, `tao` and the ablations are choices of parts (`catalogue`).
+`JointPolicy` is a frame around exchangeable parts: how credit is valued, who counts as ready, who is interrupted, who is
+given up on, how much room is offered, when to plan, and what a late plan is still good for. `tao-paper`, `tao` and the
+ablations are choices of parts (`catalogue`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
