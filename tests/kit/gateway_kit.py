@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from inspect import isawaitable
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
 import msgspec
@@ -37,20 +37,16 @@ SECONDS_MAX = 10.0
 POLL_SECONDS = 0.005
 QUICK_HEALTH = Health(period_seconds=0.05, timeout_seconds=1.0, failures_max=2)
 
-Found = TypeVar("Found")
-
 
 async def until(
-    condition: Callable[[], Found | Awaitable[Found]],
-    seconds_max: float = SECONDS_MAX,
-) -> Found:
-    """The first true value of `condition`, asked again and again; AssertionError after `seconds_max`."""
+    condition: Callable[[], object | Awaitable[object]], seconds_max: float = SECONDS_MAX
+) -> None:
+    """Return once `condition` is true, asked again and again; AssertionError after `seconds_max`."""
     deadline = asyncio.get_running_loop().time() + seconds_max
     while True:
         value = condition()
-        found: Any = await value if isawaitable(value) else value
-        if found:
-            return found  # type: ignore[no-any-return]
+        if await value if isawaitable(value) else value:
+            return
         assert asyncio.get_running_loop().time() < deadline, f"not so after {seconds_max} s: {condition}"
         await asyncio.sleep(POLL_SECONDS)
 

@@ -79,13 +79,15 @@ class Scheduler:
         """The live state, to be read only."""
         return self._context.state
 
-    def snapshot(self) -> dict[str, object]:
-        """The whole state as JSON-ready data, for `/state` and for people."""
-        return snapshot(self._context)
+    def snapshot(self, at: float | None = None) -> dict[str, object]:
+        """The whole state as JSON-ready data, for `/state` and for people. `at`: ages are as of this time, not of the
+        last event.
+        """
+        return snapshot(self._context, at)
 
-    def explain(self, session: SessionId) -> dict[str, object] | None:
+    def explain(self, session: SessionId, at: float | None = None) -> dict[str, object] | None:
         """Why a session waits or where it went, as JSON-ready data; None where it is not known."""
-        return explain(self._context, session)
+        return explain(self._context, session, at)
 
     def check_invariants(self) -> None:
         """Assert what must always hold. Cost grows with the number of sessions: for tests and for idle moments."""

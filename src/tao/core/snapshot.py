@@ -10,11 +10,12 @@ from tao.core.phases import Acting, Away, Phase, Running, Stopping, Waiting
 from tao.core.session import Replica, Session
 
 
-def snapshot(ctx: Context) -> dict[str, object]:
+def snapshot(ctx: Context, at: float | None = None) -> dict[str, object]:
     """Replicas, sessions and counters at this moment. Side turns are shown under their session."""
     state = ctx.state
+    now = _now(ctx, at)
     return {
-        "at": ctx.now,
+        "at": now,
         "policy": ctx.policy.name,
         "shutting_down": ctx.shutting_down,
         "planning": state.planning,
@@ -23,7 +24,7 @@ def snapshot(ctx: Context) -> dict[str, object]:
         "waiting_sessions": state.waiting_sessions,
         "pool_sessions": len(state.pool),
         "replicas": [_replica(ctx, replica) for replica in state.replicas.values()],
-        "sessions": [_session(ctx, s) for s in state.sessions.values() if s.side_of is None],
+        "sessions": [_session(ctx, s, now) for s in state.sessions.values() if s.side_of is None],
         "side_turns": [
             {"session": s.side_of, **_phase(s.phase)}
             for s in state.sessions.values()
@@ -33,15 +34,20 @@ def snapshot(ctx: Context) -> dict[str, object]:
     }
 
 
-def explain(ctx: Context, session_id: SessionId) -> dict[str, object] | None:
+def explain(ctx: Context, session_id: SessionId, at: float | None = None) -> dict[str, object] | None:
     """One session with the values that decide its place; None where it is not known."""
     session = ctx.state.sessions.get(session_id)
     if session is None:
         return None
-    told = _session(ctx, session)
+    now = _now(ctx, at)
+    told = _session(ctx, session, now)
     told["why"] = _why(ctx, session)
-    told["values"] = dict(ctx.policy.explain(ctx.state, session, ctx.now))
+    told["values"] = dict(ctx.policy.explain(ctx.state, session, now))
     return told
+
+
+def _now(ctx: Context, at: float | None) -> float:
+    return ctx.now if at is None else max(ctx.now, at)
 
 
 def _replica(ctx: Context, replica: Replica) -> dict[str, object]:
@@ -57,7 +63,7 @@ def _replica(ctx: Context, replica: Replica) -> dict[str, object]:
     }
 
 
-def _session(ctx: Context, session: Session) -> dict[str, object]:
+def _session(ctx: Context, session: Session, now: float) -> dict[str, object]:
     placed = session.placement
     return {
         "id": session.id,
@@ -69,9 +75,9 @@ def _session(ctx: Context, session: Session) -> dict[str, object]:
         "turns_finished": session.turns_finished,
         "interrupts": session.interrupts,
         "pinned": session.pinned,
-        "waited_seconds": ctx.state.waited_seconds(session, ctx.now),
+        "waited_seconds": ctx.state.waited_seconds(session, now),
         "evidence": {
-            replica: {"tokens": seen.tokens, "age_seconds": ctx.now - seen.at}
+            replica: {"tokens": seen.tokens, "age_seconds": now - seen.at}
             for replica, seen in session.evidence.items()
         },
         "last_placement": placed

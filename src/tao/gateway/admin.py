@@ -72,7 +72,7 @@ class Admin:
         )
 
     def _state(self) -> Page:
-        state = self._driver.scheduler.snapshot()
+        state = self._driver.scheduler.snapshot(self._driver.clock.now())
         sessions = state["sessions"]
         assert isinstance(sessions, list)
         state["sessions_total"] = len(sessions)
@@ -94,7 +94,7 @@ class Admin:
             return _json(404, {"error": f"no open session is named {session!r}; /state lists them"})
         if len(matches) > 1:
             return _json(409, {"error": f"{session!r} names several sessions", "sessions": matches})
-        return _json(200, self._driver.scheduler.explain(matches[0]))
+        return _json(200, self._driver.scheduler.explain(matches[0], self._driver.clock.now()))
 
 
 def _json(status: int, document: object) -> Page:
