@@ -187,6 +187,33 @@ async def test_an_endpoint_that_neither_streams_nor_counts_still_works(endpoint:
     assert whole[0].output_tokens == 20
 
 
+async def held(request: web.Request) -> web.StreamResponse:
+    """As the gateway holds a stream: headers first, comments, then the answer."""
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "x-tao-decision": "held"})
+    await response.prepare(request)
+    await response.write(b": held\n\n: held\n\n")
+    await response.write(chunk({"choices": [{"delta": {"content": "tok"}, "finish_reason": "length"}]}))
+    await response.write(b": later comments are no hold\n\ndata: [DONE]\n\n")
+    return response
+
+
+async def held_and_told(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "x-tao-decision": "held"})
+    await response.prepare(request)
+    await response.write(b": held\n\n: x-tao-hold-seconds: 17.25\n\n: other\n\n")
+    await response.write(chunk({"choices": [{"delta": {"content": "tok"}, "finish_reason": "length"}]}))
+    return response
+
+
+async def test_the_hold_of_a_stream_whose_headers_came_early_is_told_or_seen(endpoint: FakeEndpoint) -> None:
+    endpoint.faults.extend([held, held_and_told])
+    seen, told = await replay(config(endpoint, concurrency=1), [session("a", [100]), session("b", [100])])
+    assert seen.hold_seconds is not None
+    assert seen.first_token_at is not None
+    assert 0 < seen.hold_seconds <= seen.first_token_at - seen.arrived_at
+    assert told.hold_seconds == 17.25
+
+
 # Faults -----------------------------------------------------------------------------------------------------------
 
 

@@ -18,6 +18,8 @@ from tao.replay.wire import Chunk, Usage
 
 RETRY_AFTER_WALL_SECONDS_MAX = 60.0
 HOLD_HEADER = "x-tao-hold-seconds"
+DECISION_HEADER = "x-tao-decision"
+HELD_DECISION = "held"
 
 
 @dataclass(slots=True)
@@ -35,6 +37,7 @@ class Attempt:
     text: list[str] = field(default_factory=list)
     usage: Usage | None = None
     hold_seconds: float | None = None
+    hold_is_told: bool = False
     retry_after_wall_seconds: float | None = None
     ended: bool = False
 
@@ -65,10 +68,10 @@ class ChatClient:
         try:
             async with asyncio.timeout(self.turn_wall_seconds_max):
                 await self._stream(self._body(messages, output_tokens), headers, attempt)
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            _fail(attempt, "connect", str(error))
         except TimeoutError:
             _fail(attempt, "timeout", f"no complete answer within {self.turn_wall_seconds_max:g} s")
-        except aiohttp.ClientConnectorError as error:
-            _fail(attempt, "connect", str(error))
         except (aiohttp.ClientPayloadError, ConnectionResetError) as error:
             _fail(attempt, "stream_cut", str(error))
         except aiohttp.ServerDisconnectedError as error:
@@ -92,6 +95,7 @@ class ChatClient:
 
     async def _stream(self, body: bytes, headers: dict[str, str], attempt: Attempt) -> None:
         url = f"{self.base_url}/v1/chat/completions"
+        sent_at = self.now()
         async with self.http.post(url, data=body, headers=headers) as response:
             attempt.hold_seconds = _number(response.headers.get(HOLD_HEADER))
             if response.status != 200:
@@ -103,10 +107,14 @@ class ChatClient:
                 self._take(attempt, await response.read(), self.now())
                 attempt.ended = True
                 return
+            held = response.headers.get(DECISION_HEADER, "").startswith(HELD_DECISION)
             reader = EventReader()
             async for piece in response.content.iter_any():
                 now = self.now()
-                for data in reader.feed(piece):
+                events = reader.feed(piece)
+                for comment in reader.comments:  # what came with the first token was sent before it
+                    _note_hold(attempt, comment, now - sent_at if held else None)
+                for data in events:
                     self._take(attempt, data, now)
             for data in reader.close():
                 self._take(attempt, data, self.now())
@@ -131,6 +139,22 @@ class ChatClient:
                 attempt.first_token_at = now
         if chunk.usage is not None:
             attempt.usage = chunk.usage
+
+
+def _note_hold(attempt: Attempt, comment: bytes, held_for: float | None) -> None:
+    """Read a comment of a held stream, whose headers went out before its hold time was known.
+
+    The gateway may say the time in a comment of the header's form. Until then each comment shows that the
+    stream was held up to now (`held_for`, None if the stream was not held), so the time noted is low by at
+    most one period.
+    """
+    name, _, value = comment.decode("latin-1").partition(":")
+    told = _number(value.strip()) if name.strip().lower() == HOLD_HEADER else None
+    if told is not None:
+        attempt.hold_seconds = told
+        attempt.hold_is_told = True
+    elif held_for is not None and not attempt.hold_is_told and attempt.first_token_at is None:
+        attempt.hold_seconds = held_for
 
 
 def _fail(attempt: Attempt, kind: str, detail: str) -> None:

@@ -1,7 +1,7 @@
-"""Server-sent events out of bytes that arrive in any pieces: only what a chat stream needs, the data of each
-event.
+"""Server-sent events out of bytes that arrive in any pieces: the data of each event, and the comments
+between.
 
-Pure. It must not know what the data means.
+Pure. It must not know what data and comments mean.
 """
 
 EVENT_BYTES_MAX = 16 * 1024 * 1024
@@ -12,20 +12,27 @@ class EventTooLong(ValueError):  # noqa: N818 - it names what happened
 
 
 class EventReader:
-    """Feed bytes, get the data of the events that they complete. Comments and other fields are skipped."""
+    """Feed bytes, get the data of the events that they complete. Fields other than data are skipped.
+
+    `comments` has the comment lines of the last feed, without their colon.
+    """
 
     def __init__(self) -> None:
         self._rest = b""
         self._data: list[bytes] = []
+        self.comments: list[bytes] = []
 
     def feed(self, piece: bytes) -> list[bytes]:
         """The data of each event that ended in `piece`; raises EventTooLong."""
         *lines, self._rest = (self._rest + piece).split(b"\n")
         events: list[bytes] = []
+        self.comments = []
         for raw in lines:
             line = raw.rstrip(b"\r")
             if line.startswith(b"data:"):
                 self._data.append(line[5:].removeprefix(b" "))
+            elif line.startswith(b":"):
+                self.comments.append(line[1:].strip())
             elif not line and self._data:
                 events.append(b"\n".join(self._data))
                 self._data = []
