@@ -113,8 +113,9 @@ def test_leases() -> None:
     assert NoLease().lapsed(view, 40.0) == ()
     w.arrive("x", "x1", 3_000)
     assert lease.lapsed(view, 41.0) == ["q", "p"]
+    assert lease.lapsed(view, 41.5) == ()  # looked at a moment ago
     w.tool_finished("p")
-    assert lease.lapsed(view, 20.0) == []
+    assert LeaseWhileExpected(ToolReadiness(EmpiricalBernstein())).lapsed(view, 20.0) == []
 
 
 # --- when to plan ------------------------------------------------------------------------------------------------------
