@@ -11,12 +11,45 @@ from tao.planning.instance import SKIP, Instance, Ints
 from tao.planning.problem import Triple
 
 PRICE_BITS = 20
+REWARD_BITS = 18
 _EXACT_MAX = 2**62
 
 
 def cheap_bound(instance: Instance) -> Triple:
     """An upper bound of each coordinate on its own, over all assignments; O(n m log n)."""
     return Triple(*(coordinate_bound(instance, values) for values in instance.values))
+
+
+def tightened(instance: Instance, reached: Triple, bound: Triple) -> Triple:
+    """`bound`, lowered for assignments that reach `reached` in the coordinate before; for plans that are not proved."""
+    credit, readiness, footprint = instance.values
+    after_credit = bound_given(instance, readiness, credit, reached.credit)
+    after_readiness = bound_given(instance, footprint, readiness, reached.readiness)
+    return Triple(bound.credit, min(bound.readiness, after_credit), min(bound.footprint, after_readiness))
+
+
+def bound_given(instance: Instance, values: Ints, earlier: Ints, reached: int) -> int:
+    """Upper bound of the summed `values` over assignments whose summed `earlier` is at least `reached`.
+
+    For any reward u >= 0 it is the bound of `values + u * earlier`, less `u * reached`: about convex in u, so the best
+    power of two is found by bisection, and then some u beside it are tried.
+    """
+
+    def at(reward: int) -> int:
+        return coordinate_bound(instance, values + reward * earlier) - reward * reached
+
+    # Sums of rewarded values must stay below 2**62 in numpy's integers.
+    bits = 61 - int(earlier.max(initial=0)).bit_length() - len(instance.item_ids).bit_length()
+    low, high = 0, min(REWARD_BITS, bits)
+    while low < high:
+        middle = (low + high) // 2
+        if at(1 << middle) <= at(2 << middle):
+            high = middle
+        else:
+            low = middle + 1
+    best = 1 << low
+    beside = (best * eighths // 8 for eighths in (5, 6, 7, 8, 10, 12, 14))
+    return min(at(0), *(at(reward) for reward in beside))
 
 
 def is_best(instance: Instance, choice: Ints, bound: Triple) -> bool:

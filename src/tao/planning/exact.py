@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from tao.planning.bounds import is_best
-from tao.planning.heuristics import value_first
+from tao.planning.heuristics import most_ready, value_first
 from tao.planning.instance import SKIP, Instance, Ints, Mask
 from tao.planning.local_search import improve
 from tao.planning.packing import TRIPLE_LEVELS, Group, Packing, pack
@@ -21,6 +21,8 @@ from tao.planning.search import Allowance, AtLeast, Search
 
 CREDITED_SETS_MAX = 8
 """So many sets of credited pairs of the best sum are listed, before all pairs are searched at once."""
+REST_SHARE = 0.1
+"""Part of the allowance that may go into one search over what credit leaves open: such a proof is quick or hopeless."""
 PAIRS_AT_ONCE_MAX = 6_000
 """More pairs than this are not searched at once: building the model alone would use up the time."""
 
@@ -114,7 +116,7 @@ class ExactSearch:
             bounds.append(completion.bound)
             proved = proved and completion.proved
             self._offer(proof, completion.choice)
-            listed, following = self._another_set(sets, best_credit)
+            listed, following = self._another_set(proof, sets, best_credit)
             if not listed:
                 return False
         readiness = max(bound.readiness for bound in bounds)
@@ -125,7 +127,7 @@ class ExactSearch:
             proof.bound = self.instance.score(proof.choice).triple
         return True
 
-    def _another_set(self, sets: Sequence[Ints], best_credit: int) -> tuple[bool, Ints | None]:
+    def _another_set(self, proof: Proof, sets: Sequence[Ints], best_credit: int) -> tuple[bool, Ints | None]:
         """(known, set): one more set of credited pairs that reaches `best_credit`; None where there is no other."""
         if not self.credited.any():
             return True, None
@@ -137,7 +139,7 @@ class ExactSearch:
                 self.credited | self.aged,
                 self.instance.values[0],
                 self.allowance.limit(),
-                at_least=self._as_aged_as(sets[0]),
+                at_least=self._as_aged_as(proof.choice),
                 excluded=sets,
                 enough=best_credit,
             )
@@ -169,7 +171,8 @@ class ExactSearch:
 
     def _fill_rest(self, rest: Instance) -> Proof:
         packing = pack(rest)
-        start = _fill(rest, packing, value_first(rest))
+        starts = (_fill(rest, packing, heuristic(rest)) for heuristic in (value_first, most_ready))
+        start = max(starts, key=rest.score)
         proof = Proof(start, packing.bound)
         if not rest.eligible.any() or is_best(rest, start, proof.bound):
             proof.proved = True
@@ -187,7 +190,7 @@ class ExactSearch:
                     instance,
                     instance.eligible,
                     group.values,
-                    self.allowance.limit(),
+                    self.allowance.limit(REST_SHARE),
                     hint=proof.choice,
                     at_least=met,
                 )

@@ -1,4 +1,4 @@
-"""Plans made one item at a time: best-fit-decreasing, short-first affinity greedy, value-first greedy.
+"""Plans made one item at a time: best-fit-decreasing, short-first affinity greedy, and greedies by value.
 
 Each is a sort order and a rule for picking a knapsack; aged items go first in all of them. They are fast, feasible
 and prove nothing: the joint solvers start from them, fall back to them, and are measured against them.
@@ -24,11 +24,7 @@ def work_units(instance: Instance) -> int:
 
 def best_fit_decreasing(instance: Instance) -> Ints:
     """Heaviest item first, into the knapsack that it leaves least room in."""
-
-    def tightest(_item: int, fits: Ints, free: Ints) -> int:
-        return int(fits[np.argmin(free[fits])])
-
-    return _place(instance, (-instance.weights,), tightest)
+    return _place(instance, (-instance.weights,), _tightest)
 
 
 def short_first_affinity(instance: Instance) -> Ints:
@@ -63,6 +59,45 @@ def credit_density_first(instance: Instance) -> Ints:
         return int(fits[np.lexsort((free[fits], -credit))[0]])
 
     return _place(instance, (-density, -readiness, instance.weights), most_credit)
+
+
+def most_ready(instance: Instance) -> Ints:
+    """As many ready items as pack, the lightest of them; then the others, heaviest first, into what is left.
+
+    The number is found by bisection: whether the lightest ready items pack is tried with best-fit-decreasing, which
+    wastes far less room than placing them lightest first.
+    """
+    readiness = instance.values[1].max(axis=1, initial=0)
+    ready = np.flatnonzero(readiness > 0)
+    ready = ready[np.argsort(instance.weights[ready], kind="stable")]
+    fitting = np.cumsum(instance.weights[ready]) <= instance.capacities.sum()
+    low, high = 0, int(fitting.sum())
+    while low < high:
+        middle = (low + high + 1) // 2
+        if _pack_all(instance, ready[:middle]):
+            low = middle
+        else:
+            high = middle - 1
+    chosen = np.zeros(len(instance.item_ids), dtype=np.bool_)
+    chosen[ready[:low]] = True
+    return _place(instance, (~chosen, -instance.weights), _tightest)
+
+
+def _pack_all(instance: Instance, items: Ints) -> bool:
+    """Whether best-fit-decreasing packs all of `items`, alone."""
+    free, slots = instance.capacities.copy(), instance.slots.copy()
+    for i in items[np.argsort(-instance.weights[items], kind="stable")]:
+        fits = np.flatnonzero(instance.eligible[i] & (free >= instance.weights[i]) & (slots > 0))
+        if len(fits) == 0:
+            return False
+        bin_ = _tightest(int(i), fits, free)
+        free[bin_] -= instance.weights[i]
+        slots[bin_] -= 1
+    return True
+
+
+def _tightest(_item: int, fits: Ints, free: Ints) -> int:
+    return int(fits[np.argmin(free[fits])])
 
 
 def _place(instance: Instance, keys: tuple[np.ndarray, ...], pick: Pick) -> Ints:

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from tao.planning import heuristics
-from tao.planning.answer import Status
 from tao.planning.basic import QuantisedDp, listed_solution
-from tao.planning.bounds import is_best
+from tao.planning.bounds import is_best, tightened
 from tao.planning.dp import finest_lattice
 from tao.planning.exact import ExactSearch
 from tao.planning.instance import Instance, Ints
@@ -19,13 +18,14 @@ from tao.planning.packing import Packing, pack
 from tao.planning.search import Allowance, Search, load_cpsat
 from tao.planning.solver import Solution, WorkLimit
 
-WORK_UNITS_PER_DETERMINISTIC_SECOND = 5_000_000
+WORK_UNITS_PER_DETERMINISTIC_SECOND = 4_000_000
 DP_CELLS_MAX = 1 << 22
 """`auto` prefers the dynamic programme where it is exact (a quantum of 1) and takes some 20 ms at most."""
 
 HEURISTICS: tuple[Callable[[Instance], Ints], ...] = (
     heuristics.value_first,
     heuristics.credit_density_first,
+    heuristics.most_ready,
     heuristics.short_first_affinity,
     heuristics.best_fit_decreasing,
 )
@@ -69,8 +69,10 @@ class Exact:
         proof = ExactSearch(instance, start.packing, self.load(), allowance).run(start.choice)
         work = start.work_units
         work += int(allowance.spent_deterministic_seconds * WORK_UNITS_PER_DETERMINISTIC_SECOND)
-        status: Status = "optimal" if proof.proved else "feasible"
-        return Solution(proof.choice, status, "exact", proof.bound, work)
+        if proof.proved:
+            return Solution(proof.choice, "optimal", "exact", proof.bound, work)
+        bound = tightened(instance, instance.score(proof.choice).triple, proof.bound)
+        return Solution(proof.choice, "feasible", "exact", bound, work)
 
 
 class Auto:

@@ -66,7 +66,7 @@ class Allowance:
     """What is left of a limit over several searches: deterministic work always, wall clock where it is limited."""
 
     def __init__(self, deterministic_seconds: float, seconds: float | None) -> None:
-        self._left = deterministic_seconds
+        self._all = self._left = deterministic_seconds
         self._until = None if seconds is None else perf_counter() + seconds
         self.spent_deterministic_seconds = 0.0
 
@@ -74,10 +74,10 @@ class Allowance:
     def exhausted(self) -> bool:
         return self._left <= 0 or (self._until is not None and perf_counter() >= self._until)
 
-    def limit(self) -> SearchLimit:
-        """All that is left, for the next search."""
+    def limit(self, share: float = 1.0) -> SearchLimit:
+        """What is left, for the next search; no more than `share` of all the work there was."""
         seconds = None if self._until is None else max(0.0, self._until - perf_counter())
-        return SearchLimit(self._left, seconds)
+        return SearchLimit(min(self._left, share * self._all), seconds)
 
     def charge(self, result: SearchResult) -> SearchResult:
         self._left -= result.deterministic_seconds

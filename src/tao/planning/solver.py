@@ -11,8 +11,8 @@ from tao.planning.answer import Status
 from tao.planning.instance import Instance, Ints
 from tao.planning.problem import Triple
 
-DETERMINISTIC_SECONDS = 1.0
-"""Default of `WorkLimit.deterministic_seconds`: some five seconds of wall clock, far above what pools need."""
+DETERMINISTIC_SECONDS = 0.5
+"""Default of `WorkLimit.deterministic_seconds`: one to three seconds of wall clock, above what pools need."""
 
 
 @dataclass(frozen=True, slots=True)
