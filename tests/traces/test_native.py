@@ -225,3 +225,34 @@ def test_any_bytes_are_read_or_named(tmp_path_factory: pytest.TempPathFactory, c
         list(read_trace(path, trace_format="tao"))
     except TraceError as error:
         assert str(path) in str(error)  # noqa: PT017 - either outcome is right
+
+
+FULL_TRACES = Path(__file__).resolve().parents[3] / "shared" / "traces"
+
+
+@pytest.mark.skipif(not FULL_TRACES.is_dir(), reason="the full traces are not beside the project")
+@pytest.mark.parametrize(
+    ("name", "sessions", "turns", "tool_phases"),
+    [
+        ("mini_swe_agent_swebench_verified", 500, 20_163, 19_663),
+        ("claude_code_kv_cache_tester", 741, 45_045, 37_960),
+        ("codex_skills", 3, 325, 267),
+    ],
+)
+def test_the_full_traces_hold_what_they_say(name: str, sessions: int, turns: int, tool_phases: int) -> None:
+    every = list(read_trace(FULL_TRACES / f"{name}.jsonl.gz"))
+    assert len(every) == sessions
+    assert sum(len(s.turns) for s in every) == turns
+    assert sum(t.tool is not None for s in every for t in s.turns) == tool_phases
+
+
+@pytest.mark.skipif(not FULL_TRACES.is_dir(), reason="the full traces are not beside the project")
+def test_the_sample_holds_whole_sessions_of_the_full_traces() -> None:
+    full = {
+        s.session_id: s
+        for name in ("mini_swe_agent_swebench_verified", "claude_code_ts_app")
+        for s in read_trace(FULL_TRACES / f"{name}.jsonl.gz")
+    }
+    shared = [s for s in read_trace(sample_path()) if s.session_id in full]
+    assert len(shared) == 34
+    assert all(full[s.session_id] == s for s in shared)
