@@ -21,35 +21,69 @@ from tao.gateway.http.upstream import HttpUpstream
 from tao.gateway.logs import configure_logs
 from tao.gateway.probe import HttpProbe
 from tao.policies import POLICIES, UnknownPolicyError, make_policy
+from tao.record.log import LogWriter
 from tao.record.snapshots import SnapshotWriter
+
+GRACE_SECONDS = 1.0
+"""What is still running after the drain gets this long to end by itself."""
 
 
 @click.command()
 @click.option(
     "--replica", "replicas", multiple=True, metavar="URL", help="A replica's address; repeat for each."
 )
-@click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
-@click.option("--port", type=int, help="Port to listen on; 0 for any free one.  [default: 8100]")
-@click.option("--policy", metavar="NAME", help=f"One of: {', '.join(POLICIES)}.  [default: tao]")
-@click.option("--speed", type=float, help="Model seconds per second; for emulated replicas.  [default: 1]")
+@click.option("--host", metavar="HOST", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option(
-    "--config", "config_path", type=click.Path(path_type=Path), help="A TOML file with all settings."
+    "--port", type=int, metavar="PORT", help="Port to listen on; 0 for any free one.  [default: 8100]"
 )
-@click.option("--capacity-tokens", type=int, help="KV capacity where an engine does not tell its own.")
+@click.option(
+    "--policy",
+    metavar="NAME",
+    help="How sessions are scheduled: tao, tao-paper, round-robin, sticky-least-loaded, thunderagent, ... "
+    f"A name that does not exist lists all {len(POLICIES)}.  [default: tao]",
+)
+@click.option(
+    "--speed",
+    type=float,
+    metavar="X",
+    help="Model seconds per second, the same as the emulated replicas'.  [default: 1]",
+)
+@click.option(
+    "--config",
+    "config_path",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A TOML file with all settings; options win over it.",
+)
+@click.option(
+    "--capacity-tokens",
+    type=int,
+    metavar="TOKENS",
+    help="KV capacity of a replica that does not tell its own.",
+)
 @click.option("--record-log", metavar="FILE", help="Write every event with its commands to this file.")
 @click.option(
     "--record-snapshots", metavar="DIR", help="Write every joint decision into this folder, for tao plan."
 )
-@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="[default: info]")
-@click.option("--log-format", type=click.Choice(["console", "json"]), help="[default: console]")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    help="What is logged to standard error.  [default: info]",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["console", "json"]),
+    help="For people or for machines.  [default: console]",
+)
 def command(
     config_path: Path | None,
     **options: object,
 ) -> None:
     """Stand in front of replicas and schedule agent sessions.
 
-    Point your clients at it as you would at the engine: OpenAI chat completions, completions and responses, Anthropic
-    messages. State at /state, metrics at /metrics, reasons at /explain/SESSION.
+    Point your clients at it as you would at an engine: OpenAI chat completions, completions and
+    responses, Anthropic messages. See /state, /metrics, /readyz and /explain/SESSION while it runs.
+    The first SIGTERM or Ctrl-C lets running turns finish, a second one ends at once.
 
     \b
     Example: tao serve --replica http://127.0.0.1:8001 --replica http://127.0.0.1:8002
@@ -61,10 +95,7 @@ def command(
         raise click.UsageError(str(error)) from error
     configure_logs(config.log_format, config.log_level)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        try:
-            runner.run(_serve(config, policy))
-        except OSError as error:
-            raise click.UsageError(str(error)) from error
+        runner.run(_serve(config, policy))
 
 
 async def _serve(config: GatewayConfig, policy: Policy) -> None:
@@ -77,9 +108,16 @@ async def _serve(config: GatewayConfig, policy: Policy) -> None:
         upstream, probe = HttpUpstream(config.timeouts), HttpProbe()
         stack.push_async_callback(upstream.close)
         stack.push_async_callback(probe.close)
-        gateway = Gateway(config, policy, upstream, probe, _observers(config))
-        app = App(gateway, config.limits.body_bytes_max)
-        host, port = await stack.enter_async_context(serving(app, config.host, config.port))
+        try:
+            observers = _observers(config, stack)
+            gateway = Gateway(config, policy, upstream, probe, observers=observers)
+            app = App(gateway, config.limits.body_bytes_max)
+            at = serving(app, config.host, config.port, grace_seconds=GRACE_SECONDS)
+            host, port = await stack.enter_async_context(at)
+        except OSError as error:
+            raise click.UsageError(str(error)) from error
+        except RuntimeError as error:
+            raise click.ClickException(str(error)) from error
         shown = f"[{host}]" if ":" in host else host
         click.echo(f"tao serve: {policy.name} over {len(config.replicas)} replicas at http://{shown}:{port}")
         await signalled.get()
@@ -89,9 +127,13 @@ async def _serve(config: GatewayConfig, policy: Policy) -> None:
             task.cancel()
 
 
-def _observers(config: GatewayConfig) -> list[Observer]:
-    """Who watches the core beside the metrics: recordings that were asked for."""
+def _observers(config: GatewayConfig, stack: contextlib.AsyncExitStack) -> list[Observer]:
+    """Who watches the core beside the metrics: recordings that were asked for. Raises `OSError`."""
     observers: list[Observer] = []
+    if config.record_log is not None:
+        log = LogWriter(Path(config.record_log), config.policy, config.scheduler.settings())
+        stack.callback(log.close)
+        observers.append(log.observe)
     if config.record_snapshots is not None:
         observers.append(SnapshotWriter(Path(config.record_snapshots)).observe)
     return observers

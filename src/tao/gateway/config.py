@@ -7,6 +7,7 @@ seconds unless the field says model seconds.
 import tomllib
 from dataclasses import fields
 from difflib import get_close_matches
+from math import isfinite
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,6 +15,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from tao.core import SchedulerSettings
+
+SECTIONS = ("limits", "timeouts", "keep_alive", "health", "identity", "scheduler")
 
 
 class ConfigError(ValueError):
@@ -137,41 +140,57 @@ def _check_keys(document: dict[str, Any], of: type[msgspec.Struct], where: str) 
 
 
 def _check_values(config: GatewayConfig) -> None:
-    for url in config.replicas:
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ConfigError(
-                f"replica {url!r} is not an http(s) URL; write it like http://127.0.0.1:8000, without /v1"
-            )
-    if len(set(config.replicas)) != len(config.replicas):
-        raise ConfigError("a replica is named twice")
-    if not config.replicas:
-        raise ConfigError("no replica is named; give at least one --replica URL")
+    _check_replicas(config.replicas)
     if not 0 <= config.port <= 65_535:
         raise ConfigError(f"port {config.port} is not between 0 and 65535")
-    if not config.speed > 0:
-        raise ConfigError(f"speed must be greater than 0, not {config.speed}")
-    if config.capacity_tokens is not None and config.capacity_tokens < 1:
-        raise ConfigError(f"capacity_tokens must be at least 1, not {config.capacity_tokens}")
     if config.log_format not in {"console", "json"}:
         raise ConfigError(f"log_format must be 'console' or 'json', not {config.log_format!r}")
     if config.log_level not in {"debug", "info", "warning", "error"}:
         raise ConfigError(f"log_level must be debug, info, warning or error, not {config.log_level!r}")
     _check_positive(config)
+
+
+def _check_replicas(urls: tuple[str, ...]) -> None:
+    if not urls:
+        raise ConfigError("no replica is named; give at least one --replica URL")
+    names: dict[str, str] = {}
+    for url in urls:
+        _check_url(url)
+        name = replica_name(url)
+        if name in names:
+            raise ConfigError(f"a replica is named twice: {names[name]!r} and {url!r}")
+        names[name] = url
+
+
+def _check_url(url: str) -> None:
+    hint = "write it like http://127.0.0.1:8000, without /v1"
     try:
-        config.scheduler.settings()
+        parts = urlsplit(url)
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except ValueError as error:
-        raise ConfigError(f"[scheduler] {error}") from None
+        raise ConfigError(f"replica {url!r}: {error}; {hint}") from None
+    if not usable:
+        raise ConfigError(f"replica {url!r} is not an http(s) URL; {hint}")
+    if parts.path.rstrip("/").endswith("/v1"):
+        raise ConfigError(f"replica {url!r} ends in /v1, which clients add themselves; {hint}")
+    if parts.query or parts.fragment or parts.username is not None:
+        raise ConfigError(f"replica {url!r} has more than host, port and path; {hint}")
+
+
+def replica_name(url: str) -> str:
+    """Host and port, and the path where there is one: what people call a replica."""
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    return f"{host}:{port}{parts.path.rstrip('/')}"
 
 
 def _check_positive(config: GatewayConfig) -> None:
-    for section in ("limits", "timeouts", "keep_alive", "health"):
-        values = getattr(config, section)
+    sections = {"": config, **{f"[{name}] ": getattr(config, name) for name in SECTIONS}}
+    for where, values in sections.items():
         for field in msgspec.structs.fields(values):
-            if not getattr(values, field.name) > 0:
-                raise ConfigError(f"[{section}] {field.name} must be greater than 0")
-    for name in ("plan_deadline_seconds",):
-        if not getattr(config, name) > 0:
-            raise ConfigError(f"{name} must be greater than 0")
-    if not config.identity.idle_seconds > 0:
-        raise ConfigError("[identity] idle_seconds must be greater than 0")
+            value = getattr(values, field.name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or field.name == "port":
+                continue
+            if not (value > 0 and isfinite(value)):
+                raise ConfigError(f"{where}{field.name} must be a number greater than 0, not {value}")

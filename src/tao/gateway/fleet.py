@@ -9,13 +9,12 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
-from urllib.parse import urlsplit
 
 import structlog
 
 from tao.core.events import CapacityChanged, ReplicaJoined, ReplicaLost
 from tao.core.ids import ReplicaId
-from tao.gateway.config import GatewayConfig
+from tao.gateway.config import GatewayConfig, replica_name
 from tao.gateway.driver import Driver
 
 UNKNOWN_CAPACITY_TOKENS = 1 << 40
@@ -71,7 +70,7 @@ class Fleet:
         self._log = structlog.get_logger("tao.fleet")
         self._members = {
             member.id: member
-            for member in (Member(replica_id(url), url.rstrip("/")) for url in config.replicas)
+            for member in (Member(ReplicaId(replica_name(url)), url.rstrip("/")) for url in config.replicas)
         }
 
     def __iter__(self) -> Iterator[Member]:
@@ -162,13 +161,6 @@ class Fleet:
         if seen.capacity_tokens is not None:
             member.capacity_tokens = seen.capacity_tokens
         return member.capacity_tokens or self._config.capacity_tokens or UNKNOWN_CAPACITY_TOKENS
-
-
-def replica_id(url: str) -> ReplicaId:
-    """Host and port: what people call a replica."""
-    parts = urlsplit(url)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    return ReplicaId(f"{parts.hostname}:{port}")
 
 
 def _restarted(member: Member, now: Sighting) -> bool:
