@@ -5,11 +5,10 @@ is a late, duplicate or unknown event, which is counted and does nothing. After 
 be one the row allows (asserted, also in production). The state diagram in the docs is generated from here.
 
 Besides events from outside, five stimuli come from the core itself: `Placed` (a decision or a bound gave the session a
-replica), `Interrupted` (it lost its admission at a tool boundary), `Lapsed` (it is overdue beyond
-belief), `Refused` (its held turns were turned away) and
-`Expired` (nothing was heard of it for the idle bound, or the table was full).
+replica), `Interrupted` (it lost its admission at a tool boundary), `Lapsed` (it is overdue beyond belief), `Refused` (its
+held turns were turned away) and `Expired` (nothing was heard of it for the idle bound, or the table was full).
 
-What the table does not show: turns. A phase names its turns; `turns.py` keeps their records.
+What the table does not show: turns. A phase names its turns; `session.py` says what a turn is.
 """
 
 from tao.core.events import (
