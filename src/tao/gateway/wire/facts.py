@@ -75,7 +75,7 @@ class FactsBuilder:
     __slots__ = (
         "_calls",
         "_text",
-        "_text_chars",
+        "_text_room",
         "complete",
         "error",
         "finish_reason",
@@ -95,7 +95,7 @@ class FactsBuilder:
         self.output_chars = 0
         self._calls: dict[tuple[int, int], _PartialCall] = {}
         self._text: list[str] = []
-        self._text_chars = 0
+        self._text_room = TEXT_CHARS_MAX
 
     def identified(self, response_id: str | None) -> None:
         """Note the answer's id; the first one counts."""
@@ -116,11 +116,12 @@ class FactsBuilder:
         """Visible output text of any kind; kept up to a bound, for fenced blocks."""
         if not isinstance(piece, str) or not piece:
             return
-        self._count(piece)
-        room = TEXT_CHARS_MAX - self._text_chars
-        if room > 0:
-            self._text.append(piece[:room])
-            self._text_chars += min(len(piece), room)
+        size = len(piece)
+        self.output_deltas += 1
+        self.output_chars += size
+        if self._text_room > 0:
+            self._text.append(piece if size <= self._text_room else piece[: self._text_room])
+            self._text_room -= size
 
     def add_hidden(self, piece: object) -> None:
         """Output that is no visible text (reasoning): counted, not kept."""

@@ -76,8 +76,13 @@ class _Stream:
         return self._facts.output_deltas
 
     def feed(self, chunk: bytes) -> None:
+        facts, plain_text = self._facts, self._plain_text
         for event in self._parser.feed(self._body.decode(chunk)):
-            self._note(event)
+            # The first event in full, for the answer's id; of most others only the text counts.
+            if facts.response_id is not None and (text := plain_text(event.data)) is not None:
+                facts.add_text(text)
+            else:
+                self._note(event)
 
     def close(self) -> ResponseFacts:
         for event in self._parser.close():
@@ -85,10 +90,6 @@ class _Stream:
         return self._facts.facts()
 
     def _note(self, event: SseEvent) -> None:
-        # The first event in full, for the answer's id; of most others only the text counts.
-        if self._facts.response_id is not None and (text := self._plain_text(event.data)) is not None:
-            self._facts.add_text(text)
-            return
         if event.data == b"[DONE]":
             self._facts.complete = True
             return
