@@ -165,7 +165,7 @@ class Front:
             self.broken.append(f"after {event}: {error!r}")
 
 
-def http_client(base_url: str = "") -> httpx.AsyncClient:
+def plain_http(base_url: str = "") -> httpx.AsyncClient:
     """A client that loads no certificates, which would take longer than most tests."""
     plain = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     return httpx.AsyncClient(base_url=base_url, trust_env=False, timeout=SECONDS_MAX, verify=plain)
@@ -198,7 +198,7 @@ async def fronted(
         front.note(event, commands)
 
     gateway = Gateway(config, chosen, upstream, probe, observers=(note, *observers), solver=InlineSolver())
-    front = Front(gateway, "", http_client())
+    front = Front(gateway, "", plain_http())
     try:
         async with serving(App(gateway, config.limits.body_bytes_max), grace_seconds=1.0) as (host, port):
             front.url = f"http://{host}:{port}"
