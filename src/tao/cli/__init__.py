@@ -16,6 +16,7 @@ COMMANDS = {
     "emulate": "Serve a model of one replica over HTTP, in real time.",
     "replay": "Replay a trace of agent sessions against an endpoint and measure it.",
     "simulate": "Simulate policies on recorded sessions in virtual time.",
+    "evaluate": "Run suites of simulations and report what each policy wins and loses.",
     "trace": "Convert, count and sample traces of agent sessions.",
     "plan": "Solve one joint decision from a snapshot file.",
 }

@@ -6,10 +6,11 @@ only decides; `tao.sim.faulty` makes things go wrong.
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tao.core.ids import ReplicaId
 from tao.enginemodel import Profile
+from tao.sim.scaling import scaled
 
 SHARE_ON = 0.6
 """How likely each kind of fault is part of a seed's swarm."""
@@ -76,15 +77,7 @@ class FaultPlan:
         """The profile of a replica: the given one, slowed down for the slow replica."""
         if self.slow_replica is None or self.slow_replica[0] != index:
             return profile
-        factor = self.slow_replica[1]
-        return replace(
-            profile,
-            decode_base_ms=tuple((batch, ms * factor) for batch, ms in profile.decode_base_ms),
-            decode_ms_per_context_token=profile.decode_ms_per_context_token * factor,
-            prefill_fixed_ms=profile.prefill_fixed_ms * factor,
-            prefill_ms_per_token=profile.prefill_ms_per_token * factor,
-            prefill_ms_per_token_squared=profile.prefill_ms_per_token_squared * factor,
-        )
+        return scaled(profile, decode=self.slow_replica[1], prefill=self.slow_replica[1])
 
 
 class Dice:

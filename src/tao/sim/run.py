@@ -9,6 +9,8 @@ import gc
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
+import msgspec
+
 from tao.core import Scheduler, SchedulerSettings
 from tao.core.ids import ReplicaId
 from tao.enginemodel import EngineModel, Profile
@@ -31,11 +33,15 @@ FLOOR_POLICY = "sticky-least-loaded"
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Which sessions of the traces, in which order: all in the traces' order, or shuffled by `seed`, the first `count`."""
+    """Which sessions of the traces, in which order: the traces' own or shuffled by `seed`, then the first `count_max`.
+
+    `repeats`: how often the traces are played, each time under new names, where they hold too few sessions.
+    """
 
     count_max: int | None = None
     seed: int | None = None
     prompt_tokens_max: int | None = None
+    repeats: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +211,12 @@ def _choose(spec: RunSpec, traces: Mapping[str, Sequence[TraceSession]]) -> Sele
     order = spec.order
     engine_max = min(spec.profile.max_model_tokens, spec.replica_kv_tokens)
     chosen = select_sessions(
-        (session for name in spec.traces for session in traces[name]),
+        (
+            again(session, time) if time else session
+            for time in range(order.repeats)
+            for name in spec.traces
+            for session in traces[name]
+        ),
         count_max=order.count_max,
         seed=order.seed,
         prompt_tokens_max=order.prompt_tokens_max or engine_max,
@@ -213,6 +224,12 @@ def _choose(spec: RunSpec, traces: Mapping[str, Sequence[TraceSession]]) -> Sele
     if not chosen.sessions:
         raise NoSessionsError(f"no session of {', '.join(spec.traces)} fits: nothing is left to simulate")
     return chosen
+
+
+def again(session: TraceSession, time: int) -> TraceSession:
+    """The same session under another name, with its parent under another name too."""
+    parent = None if session.parent is None else f"{session.parent}~{time}"
+    return msgspec.structs.replace(session, session_id=f"{session.session_id}~{time}", parent=parent)
 
 
 def _percentiles(values: Distribution) -> dict[str, float | None]:

@@ -1,0 +1,191 @@
+"""An evaluation as one self-contained HTML page: tables, plots, and how it was made. Needs no network to be read.
+
+Everything shown comes from `tao.report.evaluation`; here it is only put into words and cells.
+"""
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from importlib import resources
+
+from tao import __version__
+from tao.report import figures
+from tao.report.evaluation import CELLS, METRICS, Cell, Evaluation, Metric, PointResult
+from tao.report.statistics import Estimate, Verdict
+from tao.report.suite import Setting
+
+TABLED = tuple(metric for metric in METRICS if metric.key not in ("planning", "failed"))
+
+
+def page(evaluation: Evaluation, command: str, date: str) -> str:
+    """The whole page. `command`: the one that makes it again; `date`: when it was made."""
+    suite = evaluation.suite
+    colours = figures.colours_of(evaluation.policies)
+    parts = [
+        f"<h1>{escape(suite.title)}</h1>",
+        f"<p>{escape(suite.description.strip())}</p>",
+        _how_made(evaluation, command, date),
+        _notes(evaluation),
+        "<h2>Wins, ties and losses</h2>",
+        _scores(evaluation),
+        "<p>A cell is one metric at one point: mean session latency, mean time to first token, decode throughput. In each "
+        "cell a policy is compared with the best of the baselines other than itself, paired by seed; a win or a loss "
+        "needs a 95 % confidence interval of the difference that leaves out zero.</p>",
+    ]
+    for number, (setting, points) in enumerate(_by_setting(evaluation.points)):
+        parts += _setting(setting, points, suite.sweeps, colours, f"plot-{number}")
+    style = resources.files("tao.report").joinpath("page.css").read_text(encoding="utf-8")
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(suite.title)}</title>\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<style>{style}</style>\n<script>{figures.library()}</script></head>\n<body><main>\n"
+        + "\n".join(parts)
+        + "\n</main></body></html>\n"
+    )
+
+
+def _how_made(evaluation: Evaluation, command: str, date: str) -> str:
+    suite = evaluation.suite
+    runs = sum(len(r) for point in evaluation.points for r in (*point.runs.values(), point.floors))
+    turns = sum(
+        run.summary.turns
+        for point in evaluation.points
+        for of_one in (*point.runs.values(), point.floors)
+        for run in of_one
+    )
+    return (
+        f'<p class="made">Suite <b>{escape(suite.name)}</b>, {runs} simulated runs of {turns:,} turns, {suite.seeds} seeds '
+        f"each, tao {escape(__version__)}, {escape(date)}. Figures repeat exactly by seed on any machine. Made by</p>"
+        f"<pre>{escape(command)}</pre>"
+    )
+
+
+def _notes(evaluation: Evaluation) -> str:
+    notes = [
+        f"The trace <b>{escape(name)}</b> was not found; {escape(used)} stands in for it, so the figures are no "
+        "measure of anything but that the suite runs."
+        for name, used in evaluation.stand_ins.items()
+    ]
+    notes += [f"<b>Unsound:</b> {escape(text)}" for text in evaluation.violations]
+    return "".join(f'<p class="note">{note}</p>' for note in notes)
+
+
+def _scores(evaluation: Evaluation) -> str:
+    rows = []
+    for policy in evaluation.policies:
+        score = evaluation.score(policy)
+        total = sum(score.values())
+        if not total:
+            continue
+        by_metric = [
+            " / ".join(str(_count(evaluation.cells(policy), metric, verdict)) for verdict in Verdict)
+            for metric in CELLS
+        ]
+        rows.append([_name(evaluation, policy), *(str(score[v]) for v in Verdict), str(total), *by_metric])
+    heads = ["policy", "wins", "ties", "losses", "cells", *(f"{metric.title}: w / t / l" for metric in CELLS)]
+    return _table(heads, rows)
+
+
+def _count(cells: Sequence[Cell], metric: Metric, verdict: Verdict) -> int:
+    return sum(cell.metric is metric and cell.comparison.verdict is verdict for cell in cells)
+
+
+def _name(evaluation: Evaluation, policy: str) -> str:
+    mark = " (baseline)" if policy in evaluation.suite.baselines else ""
+    return escape(policy) + mark
+
+
+def _by_setting(points: Iterable[PointResult]) -> list[tuple[Setting, list[PointResult]]]:
+    found: dict[Setting, list[PointResult]] = {}
+    for point in points:
+        found.setdefault(point.point.setting, []).append(point)
+    return list(found.items())
+
+
+def _setting(
+    setting: Setting, points: Sequence[PointResult], axis: str, colours: dict[str, str], name: str
+) -> list[str]:
+    traces = ", ".join(setting.traces)
+    stands_for = f" In the place of: {setting.stands_for}." if setting.stands_for else ""
+    run = next(iter(points[0].runs.values()))[0]
+    text = (
+        f"Profile {run.spec.profile.name}, {points[0].point.sessions} sessions of {traces}; KV cache of one replica: "
+        f"{run.spec.replica_kv_tokens:,} tokens; bound on waiting {setting.hold_seconds_max:g} s.{stands_for}"
+    )
+    return [
+        f"<h2>{escape(setting.name)}</h2>",
+        f"<p>{escape(text)}</p>",
+        f'<div class="plot">{figures.setting_plot(points, axis, colours, name)}</div>',
+        "<h3>Figures</h3>",
+        _figures_table(points, axis),
+        "<h3>Against the best baseline</h3>",
+        _comparison_table(points, axis),
+    ]
+
+
+def _figures_table(points: Sequence[PointResult], axis: str) -> str:
+    heads = [
+        axis,
+        "policy",
+        *(metric.title + (f", {metric.unit}" if metric.unit else "") for metric in TABLED),
+    ]
+    heads.append("way to the floor")
+    rows = []
+    for point in points:
+        best = {metric.key: point.best(metric, point.runs) for metric in CELLS}
+        for policy in point.runs:
+            cells = [
+                _figure(point.figure(policy, metric), metric, is_best=best.get(metric.key) == policy)
+                for metric in TABLED
+            ]
+            rows.append([escape(point.point.x), escape(policy), *cells, _share(point.recovered(policy))])
+        floor = [_figure(point.floor(metric), metric, is_best=False) for metric in TABLED]
+        rows.append([escape(point.point.x), "<i>unlimited memory</i>", *floor, ""])
+    return _table(heads, rows)
+
+
+def _comparison_table(points: Sequence[PointResult], axis: str) -> str:
+    heads = [axis, "policy", *(metric.title for metric in CELLS)]
+    rows = []
+    for point in points:
+        for policy in point.runs:
+            cells = [point.cell(policy, metric) for metric in CELLS]
+            if any(cell is not None for cell in cells):
+                rows.append([escape(point.point.x), escape(policy), *map(_cell, cells)])
+    return _table(heads, rows)
+
+
+def _cell(cell: Cell | None) -> str:
+    if cell is None:
+        return "-"
+    difference = cell.comparison.difference
+    width = "" if difference.half_width is None else f" ± {100 * difference.half_width:.1f}"
+    verdict = cell.comparison.verdict
+    return (
+        f'<span class="{verdict.value}">{100 * difference.mean:+.1f}{width} % <b>{verdict.value}</b></span> '
+        f"<small>against {escape(cell.opponent)}</small>"
+    )
+
+
+def _figure(value: Estimate | None, metric: Metric, *, is_best: bool) -> str:
+    if value is None:
+        return "-"
+    text = f"{value.mean:,.{metric.digits}f}"
+    if is_best:
+        text = f"<b>{text}</b>"
+    return (
+        text if value.half_width is None else f"{text} <small>± {value.half_width:,.{metric.digits}f}</small>"
+    )
+
+
+def _share(value: Estimate | None) -> str:
+    if value is None:
+        return "-"
+    width = "" if value.half_width is None else f" <small>± {100 * value.half_width:.0f}</small>"
+    return f"{100 * value.mean:.0f} %{width}"
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Heads are text, cells are HTML."""
+    head = "".join(f"<th>{escape(text)}</th>" for text in heads)
+    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'

@@ -1,0 +1,253 @@
+"""Suites of runs as data: TOML files that say which settings to compare which policies in, and how they are read.
+
+A setting is swept over one thing (workers, replicas, or named variants); its points times the policies times the seeds
+are the runs. `--quick` is the same suite made small. It must not know how runs are made or shown.
+"""
+
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from tao.core import SchedulerSettings
+from tao.enginemodel import Profile, load_profile
+from tao.sim.run import Order, RunSpec
+from tao.sim.scaling import scaled
+from tao.sim.workload import ClosedLoop, WorkloadSettings
+
+T = TypeVar("T")
+Count = Annotated[int, Meta(ge=1)]
+Factor = Annotated[float, Meta(gt=0)]
+
+
+class SuiteError(ValueError):
+    """A suite that does not exist, cannot be read, or makes no sense; the text says which and why."""
+
+
+class Variant(Struct, frozen=True, forbid_unknown_fields=True):
+    """A change of a setting's engine or tools, by name: factors on the profile's constants, a delay of all tools."""
+
+    name: str
+    decode: Factor = 1.0
+    prefill: Factor = 1.0
+    kv: Factor = 1.0
+    tool_delay_seconds: tuple[float, float] | None = None
+    policies: tuple[str, ...] = ()
+
+
+class Setting(Struct, frozen=True, forbid_unknown_fields=True):
+    """One model on its replicas under one load. `stands_for`: the set-up of the paper that it is in the shape of.
+
+    `concurrency` with several `replicas` is read in pairs. `kv_tokens`: of one replica, instead of the profile's.
+    """
+
+    name: str
+    profile: str
+    traces: tuple[str, ...]
+    concurrency: tuple[Count, ...]
+    stands_for: str = ""
+    replicas: tuple[Count, ...] = (1,)
+    sessions: Count = 500
+    kv_tokens: Count | None = None
+    system_tokens: int = 0
+    hold_seconds_max: float = 300.0
+    variants: tuple[Variant, ...] = (Variant("as it is"),)
+
+
+class Quick(Struct, frozen=True, forbid_unknown_fields=True):
+    """How the suite is made small: load and memory are divided by `shrink`, of each sweep `points` values are kept."""
+
+    shrink: Count = 4
+    points: Count = 1
+    seeds: Count = 2
+    settings: tuple[str, ...] = ()
+    policies: tuple[str, ...] = ()
+
+
+class Suite(Struct, frozen=True, forbid_unknown_fields=True):
+    """A suite. `baselines`: the policies that the others are measured against, cell by cell."""
+
+    name: str
+    title: str
+    description: str
+    policies: tuple[str, ...]
+    baselines: tuple[str, ...]
+    settings: Annotated[tuple[Setting, ...], Meta(min_length=1)] = field(name="setting")
+    seeds: Count = 5
+    sweeps: str = "workers"
+    quick: Quick = Quick()
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One value of a sweep: what all policies and seeds of it have in common. `x` is what the sweep's axis shows."""
+
+    setting: Setting
+    variant: Variant
+    x: str
+    replicas: int
+    concurrency: int
+    kv_tokens: int | None
+    sessions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One run of a suite. `is_floor`: the run with unlimited memory."""
+
+    point: Point
+    policy: str
+    seed: int
+    spec: RunSpec
+    is_floor: bool = False
+
+
+def suite_names() -> tuple[str, ...]:
+    """Names of the suites that come with the package, sorted."""
+    folder = resources.files("tao.report").joinpath("suites")
+    return tuple(sorted(entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".toml")))
+
+
+def load_suite(name_or_path: str) -> Suite:
+    """A suite by name, or from a TOML file when the argument ends in `.toml`. Raises SuiteError."""
+    if name_or_path.endswith(".toml"):
+        try:
+            return parse_suite(Path(name_or_path).read_text(encoding="utf-8"), name_or_path)
+        except (OSError, UnicodeDecodeError) as error:
+            raise SuiteError(f"suite file {name_or_path} cannot be read: {error}") from error
+    if name_or_path not in suite_names():
+        known = ", ".join(suite_names())
+        raise SuiteError(f"unknown suite {name_or_path!r}; known: {known}; or give the path of a .toml file")
+    file = resources.files("tao.report").joinpath("suites", f"{name_or_path}.toml")
+    return parse_suite(file.read_text(encoding="utf-8"), f"{name_or_path}.toml")
+
+
+def parse_suite(text: str, origin: str) -> Suite:
+    """Parse the TOML text of a suite; `origin` names it in errors (SuiteError)."""
+    try:
+        suite = msgspec.convert(tomllib.loads(text), Suite)
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise SuiteError(f"suite {origin}: {error}") from error
+    for setting in suite.settings:
+        if len(setting.replicas) > 1 and len(setting.replicas) != len(setting.concurrency):
+            raise SuiteError(
+                f"suite {origin}: {setting.name!r}: replicas and concurrency need the same length"
+            )
+    missing = [name for name in suite.baselines if name not in suite.policies]
+    if missing:
+        raise SuiteError(f"suite {origin}: baselines that are no policies of it: {', '.join(missing)}")
+    return suite
+
+
+def made_small(suite: Suite) -> Suite:
+    """The `--quick` form: fewer seeds, points and policies, and every setting `shrink` times smaller."""
+    quick = suite.quick
+    names = quick.settings or tuple(setting.name for setting in suite.settings)
+    kept = [setting for setting in suite.settings if setting.name in names]
+    policies = quick.policies or suite.policies
+    return msgspec.structs.replace(
+        suite,
+        seeds=quick.seeds,
+        policies=policies,
+        baselines=tuple(name for name in suite.baselines if name in policies),
+        settings=tuple(_small_setting(setting, quick) for setting in kept),
+    )
+
+
+def _small_setting(setting: Setting, quick: Quick) -> Setting:
+    pairs = _evenly(list(_pairs(setting)), quick.points)
+    small: list[tuple[int, int]] = []
+    kv_share = 1.0
+    for replicas, workers in pairs:
+        fewer = max(1, replicas // 2) if replicas > 1 else 1
+        kv_share = replicas / fewer / quick.shrink
+        small.append((fewer, max(1, workers // quick.shrink)))
+    profile = load_profile(setting.profile)
+    kv_tokens = int((setting.kv_tokens or profile.kv_tokens) * kv_share)
+    return msgspec.structs.replace(
+        setting,
+        replicas=tuple(replicas for replicas, _ in small),
+        concurrency=tuple(workers for _, workers in small),
+        kv_tokens=kv_tokens,
+        sessions=max(setting.sessions // quick.shrink, 2 * max(workers for _, workers in small)),
+        variants=_evenly(setting.variants, max(quick.points, 2)),
+    )
+
+
+def with_seeds(suite: Suite, seeds: int) -> Suite:
+    """The suite with another number of seeds."""
+    return msgspec.structs.replace(suite, seeds=seeds)
+
+
+def points_of(suite: Suite) -> Iterator[Point]:
+    """All points of all settings, in the order of the file."""
+    for setting in suite.settings:
+        for variant in setting.variants:
+            for replicas, workers in _pairs(setting):
+                x = {"workers": str(workers), "replicas": str(replicas), "variants": variant.name}[
+                    suite.sweeps
+                ]
+                kv_tokens = setting.kv_tokens
+                if variant.kv != 1.0:
+                    kv_tokens = int((kv_tokens or load_profile(setting.profile).kv_tokens) * variant.kv)
+                yield Point(setting, variant, x, replicas, workers, kv_tokens, setting.sessions)
+
+
+def cases_of(suite: Suite, available: dict[str, int]) -> Iterator[Case]:
+    """All runs of a suite: for each point and seed the policies, then the floor.
+
+    `available`: how many sessions each trace has; a point that wants more plays them repeatedly, under new names.
+    Every seed is another order of the sessions, the same for all policies: comparisons are paired.
+    """
+    for point in points_of(suite):
+        total = sum(available[name] for name in point.setting.traces)
+        for seed in range(suite.seeds):
+            base = _spec(point, seed, repeats=-(-point.sessions // total))
+            for policy in point.variant.policies or suite.policies:
+                yield Case(point, policy, seed, replace(base, policy=policy))
+            floor = base.floor()
+            yield Case(point, floor.policy, seed, floor, is_floor=True)
+
+
+def _spec(point: Point, seed: int, repeats: int) -> RunSpec:
+    setting = point.setting
+    return RunSpec(
+        policy="",
+        profile=_profile(setting, point.variant),
+        replicas=point.replicas,
+        arrivals=ClosedLoop(point.concurrency),
+        traces=setting.traces,
+        kv_tokens=point.kv_tokens,
+        seed=seed,
+        order=Order(point.sessions, seed, repeats=repeats),
+        workload=WorkloadSettings(
+            system_tokens=setting.system_tokens,
+            tool_delay_seconds=point.variant.tool_delay_seconds,
+            seed=seed,
+        ),
+        scheduler=SchedulerSettings(hold_seconds_max=setting.hold_seconds_max),
+    )
+
+
+def _profile(setting: Setting, variant: Variant) -> Profile:
+    return scaled(load_profile(setting.profile), decode=variant.decode, prefill=variant.prefill)
+
+
+def _pairs(setting: Setting) -> list[tuple[int, int]]:
+    if len(setting.replicas) == 1:
+        return [(setting.replicas[0], workers) for workers in setting.concurrency]
+    return list(zip(setting.replicas, setting.concurrency, strict=True))
+
+
+def _evenly(values: Sequence[T], count: int) -> tuple[T, ...]:
+    """`count` of the values, evenly spread; the one in the middle where only one is wanted."""
+    if len(values) <= count:
+        return tuple(values)
+    if count == 1:
+        return (values[len(values) // 2],)
+    return tuple(values[round(n * (len(values) - 1) / (count - 1))] for n in range(count))

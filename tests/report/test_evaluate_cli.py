@@ -1,0 +1,119 @@
+"""`tao evaluate` from the outside: a small suite of one's own, its report and its figures."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tao.cli import main
+
+SUITE = """
+name = "mine"
+title = "Mine & <yours>"
+description = "A suite for a test."
+policies = ["round-robin", "thunderagent", "tao"]
+baselines = ["round-robin", "thunderagent"]
+seeds = 3
+[[setting]]
+name = "two replicas"
+stands_for = "nothing"
+profile = "qwen3-32b-tp2-h100"
+traces = ["agents"]
+kv_tokens = 50_000
+sessions = 10
+replicas = [2]
+concurrency = [2, 8]
+"""
+
+
+def tao(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["evaluate", *arguments])
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
+    folder = tmp_path_factory.mktemp("evaluate")
+    (folder / "mine.toml").write_text(SUITE)
+    result = tao(str(folder / "mine.toml"), "--out", str(folder / "reports"), "--processes", "1")
+    assert result.exit_code == 0, result.output
+    return folder / "reports", result
+
+
+def test_a_report_of_one_file(made: tuple[Path, Result]) -> None:
+    text = (made[0] / "mine.html").read_text()
+    assert "Mine &amp; &lt;yours&gt;" in text
+    assert "<yours>" not in text
+    assert not re.search(r'<(script|link|img)[^>]+(src|href)="http', text)  # nothing to fetch
+    assert "Plotly.newPlot" in text
+    assert "tao evaluate" in text
+    assert "stands in for it" in text  # the trace was not there
+    for word in (
+        "round-robin",
+        "thunderagent",
+        "tao",
+        "unlimited memory",
+        "way to the floor",
+        "In the place of",
+    ):
+        assert word in text
+    assert re.search(r"± [\d.]+ % <b>(win|tie|loss)", text)
+
+
+def test_the_figures_as_json(made: tuple[Path, Result]) -> None:
+    document = json.loads((made[0] / "mine.json").read_text())
+    assert (document["suite"], document["seeds"]) == ("mine", 3)
+    assert list(document["stand_ins"]) == ["agents"]
+    rows = document["runs"]
+    assert len(rows) == 2 * 3 * (3 + 1)
+    assert sum(row["is_floor"] for row in rows) == 6
+    assert {row["x"] for row in rows} == {"2", "8"}
+    assert all(row["setting"] == "two replicas" for row in rows)
+    assert all(row["sessions"] == 10 for row in rows)
+
+
+def test_wins_and_losses_on_the_terminal(made: tuple[Path, Result]) -> None:
+    assert "losses" in made[1].output
+    assert "trace agents not found" in made[1].output
+
+
+def test_a_folder_of_traces(tmp_path: Path) -> None:
+    suite = tmp_path / "mine.toml"
+    suite.write_text(SUITE.replace("seeds = 3", "seeds = 1"))
+    lines = [
+        json.dumps({"session_id": f"s{n}", "turns": [{"prompt_tokens": 400 + n, "output_tokens": 9}] * 2})
+        for n in range(4)
+    ]
+    (tmp_path / "agents.jsonl").write_text("\n".join(lines))
+    result = tao(
+        str(suite),
+        "--quick",
+        "--seeds",
+        "1",
+        "--traces",
+        str(tmp_path),
+        "--out",
+        str(tmp_path),
+        "--processes",
+        "1",
+    )
+    assert result.exit_code == 0, result.output
+    document = json.loads((tmp_path / "mine.json").read_text())
+    assert document["stand_ins"] == {}
+    assert "--quick --traces" in (tmp_path / "mine.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("mian",), "unknown suite"),
+        ((), "Missing argument"),
+        (("knee", "--traces", "nowhere"), "is no folder"),
+        (("knee", "--seeds", "0"), "--seeds"),
+    ],
+)
+def test_bad_input_is_named(arguments: tuple[str, ...], says: str) -> None:
+    result = tao(*arguments)
+    assert result.exit_code == 2
+    assert says in result.output

@@ -1,0 +1,130 @@
+"""Suites as data: those of the package are sound, their small forms are small, and wrong ones are named."""
+
+import pytest
+
+from tao.policies import make_policy
+from tao.report.suite import (
+    Suite,
+    SuiteError,
+    cases_of,
+    load_suite,
+    made_small,
+    parse_suite,
+    points_of,
+    suite_names,
+)
+from tao.sim.workload import ClosedLoop
+
+AVAILABLE = {
+    "mini_swe_agent_swebench_verified": 500,
+    "claude_code_go_tool": 271,
+    "claude_code_ts_app": 98,
+    "claude_code_kv_cache_tester": 741,
+}
+WANTED = {
+    "main",
+    "ablation",
+    "cache",
+    "mixed",
+    "low-concurrency",
+    "overload",
+    "knee",
+    "scale",
+    "sensitivity",
+    "readiness",
+}
+TEXT = """
+name = "mine"
+title = "t"
+description = "d"
+policies = ["tao", "thunderagent"]
+baselines = ["thunderagent"]
+[[setting]]
+name = "s"
+profile = "qwen3-32b-tp2-h100"
+traces = ["x"]
+sessions = 30
+replicas = [4]
+concurrency = [8, 16, 32]
+"""
+
+
+def test_the_suites_of_the_package() -> None:
+    assert set(suite_names()) >= WANTED
+
+
+@pytest.mark.parametrize("name", suite_names())
+def test_a_suite_names_policies_profiles_and_traces_that_exist(name: str) -> None:
+    suite = load_suite(name)
+    assert suite.name == name
+    assert suite.seeds >= 5
+    for policy in suite.policies:
+        make_policy(policy)
+    cases = list(cases_of(suite, AVAILABLE))
+    assert len({(case.point, case.policy, case.seed, case.is_floor) for case in cases}) == len(cases)
+
+
+@pytest.mark.parametrize("name", suite_names())
+def test_the_small_form_is_small(name: str) -> None:
+    suite = load_suite(name)
+
+    def sessions(of: Suite) -> int:
+        return sum(case.spec.order.count_max or 0 for case in cases_of(of, AVAILABLE))
+
+    assert 0 < sessions(made_small(suite)) < sessions(suite) / 6
+
+
+def test_main_has_the_settings_of_both_tables() -> None:
+    names = [point.setting.profile.split("-")[0] for point in points_of(load_suite("main"))]
+    assert {name: names.count(name) for name in names} == {"deepseek": 6, "qwen3": 6, "glm": 6}
+
+
+def test_every_seed_is_an_order_that_all_policies_share() -> None:
+    cases = list(cases_of(parse_suite(TEXT, "t"), {"x": 500}))
+    assert len(cases) == 3 * 5 * 3
+    by_seed = {(case.point, case.seed): case.spec.order.seed for case in cases}
+    assert all(case.spec.order.seed == by_seed[case.point, case.seed] for case in cases)
+    assert {case.spec.order.seed for case in cases} == set(range(5))
+    floors = [case for case in cases if case.is_floor]
+    assert len(floors) == 15
+    assert all(case.spec.replica_kv_tokens > 10**11 for case in floors)
+
+
+def test_too_few_sessions_are_played_repeatedly() -> None:
+    (case, *_) = cases_of(parse_suite(TEXT, "t"), {"x": 12})
+    assert (case.spec.order.count_max, case.spec.order.repeats) == (30, 3)
+
+
+def test_pairs_of_replicas_and_workers() -> None:
+    text = TEXT.replace("replicas = [4]", "replicas = [1, 2, 4]")
+    pairs = [(point.replicas, point.concurrency) for point in points_of(parse_suite(text, "t"))]
+    assert pairs == [(1, 8), (2, 16), (4, 32)]
+
+
+def test_small_settings_keep_the_pressure() -> None:
+    suite = made_small(parse_suite(TEXT, "t"))
+    (point,) = points_of(suite)
+    assert isinstance(next(iter(cases_of(suite, {"x": 9}))).spec.arrivals, ClosedLoop)
+    assert (point.replicas, point.concurrency, point.kv_tokens) == (2, 4, 160_000)  # a quarter of 4 x 320,000
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (("name =", "nome ="), "nome"),
+        (("[8, 16, 32]", "[0]"), "concurrency"),
+        (("replicas = [4]", "replicas = [4, 8]"), "same length"),
+        (('baselines = ["thunderagent"]', 'baselines = ["dynamo-kv"]'), "dynamo-kv"),
+        (("title", "[title"), "suite wrong.toml"),
+    ],
+)
+def test_a_wrong_suite_is_named(change: tuple[str, str], says: str) -> None:
+    with pytest.raises(SuiteError, match=says.replace("[", r"\[")):
+        parse_suite(TEXT.replace(*change, 1), "wrong.toml")
+
+
+def test_an_unknown_suite_lists_those_there_are() -> None:
+    with pytest.raises(SuiteError, match="ablation"):
+        load_suite("ablations")
+    with pytest.raises(SuiteError, match="cannot be read"):
+        load_suite("nowhere.toml")
