@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from generate_docs import renew
-
 from tao.core.transitions import mermaid
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "architecture.md"

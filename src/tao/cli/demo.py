@@ -19,7 +19,7 @@ from rich.table import Table
 from tao.cli.children import ChildError, running
 from tao.record.summary import RunSummary, summarise
 from tao.replay import EndpointError, Replay, ReplayConfig, ReplayProgress
-from tao.traces import Selection, read_native, sample_path, select_sessions
+from tao.traces import Selection, read_trace, sample_path, select_sessions
 
 PROFILE = "qwen3-32b-tp2-h100"
 INTERRUPTED = 130
@@ -59,7 +59,7 @@ class DemoConfig:
 )
 @click.option("--speed", default=25.0, show_default=True, help="Model seconds per second.")
 @click.option("--json", "json_path", metavar="OUT", help="Write the figures of all runs to this file.")
-def command(
+def command(  # noqa: PLR0917 - click passes options as they are named
     policies: str, sessions: int, concurrency: int, kv_tokens: int, speed: float, json_path: str | None
 ) -> None:
     """Two emulated replicas under memory pressure: the same agents under round-robin, then under tao.
@@ -68,7 +68,7 @@ def command(
     """
     config = DemoConfig(tuple(policies.split(",")), sessions, concurrency, kv_tokens, speed)
     chosen = select_sessions(
-        read_native(sample_path()), count_max=sessions, seed=0, prompt_tokens_max=kv_tokens // 2
+        read_trace(sample_path()), count_max=sessions, seed=0, prompt_tokens_max=kv_tokens // 2
     )
     console = Console()
     console.print(
@@ -92,10 +92,7 @@ def command(
 
 
 async def _demo(config: DemoConfig, chosen: Selection, console: Console) -> list[tuple[str, RunSummary]]:
-    summaries = []
-    for policy in config.policies:
-        summaries.append((policy, await _run(config, policy, chosen, console)))
-    return summaries
+    return [(policy, await _run(config, policy, chosen, console)) for policy in config.policies]
 
 
 async def _run(config: DemoConfig, policy: str, chosen: Selection, console: Console) -> RunSummary:
@@ -182,5 +179,6 @@ def _say_verdict(console: Console, summaries: Sequence[tuple[str, RunSummary]]) 
         console.print(
             f"Mean session latency under [bold]{name}[/] is {abs(change):.0%} "
             f"{'lower' if change < 0 else 'higher'} than under {base_name}; "
-            f"{last.prefix_hit_rate or 0:.0%} of prompt tokens came from the cache instead of {base.prefix_hit_rate or 0:.0%}."
+            f"{last.prefix_hit_rate or 0:.0%} of prompt tokens came from the cache "
+            f"instead of {base.prefix_hit_rate or 0:.0%}."
         )
