@@ -8,6 +8,7 @@ from tao.core.events import (
     CapacityChanged,
     EventError,
     ReplicaJoined,
+    ToolCall,
     ToolExpected,
     TurnArrived,
     TurnProgress,
@@ -40,6 +41,14 @@ def test_token_counts_must_not_be_negative() -> None:
 def test_usage_must_not_be_negative(counts: tuple[int, int, int | None]) -> None:
     with pytest.raises(EventError, match="negative token count"):
         Usage(*counts)
+
+
+@pytest.mark.parametrize("seconds", [-1.0, inf, nan])
+def test_what_a_tool_says_of_its_time_must_be_a_time(seconds: float) -> None:
+    with pytest.raises(EventError, match="tool bash: sleep_seconds must be finite and >= 0"):
+        ToolCall("bash", sleep_seconds=seconds)
+    with pytest.raises(EventError, match="tool bash: timeout_seconds must be finite and >= 0"):
+        ToolCall("bash", timeout_seconds=seconds)
 
 
 def test_a_promised_return_must_be_finite() -> None:

@@ -75,7 +75,7 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
     plain: dict[Any, st.SearchStrategy[Any]] = {
         str: st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
         int: st.integers(0, 2**62),
-        float: st.floats(allow_nan=False, allow_infinity=False),
+        float: st.floats(min_value=0, allow_nan=False, allow_infinity=False),
         bool: st.booleans(),
         type(None): st.none(),
     }

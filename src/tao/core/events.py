@@ -36,6 +36,11 @@ class ToolCall:
     timeout_seconds: float | None = None
     background: bool = False
 
+    def __post_init__(self) -> None:
+        for name, seconds in (("sleep", self.sleep_seconds), ("timeout", self.timeout_seconds)):
+            if seconds is not None and not (isfinite(seconds) and seconds >= 0):
+                raise EventError(f"tool {self.name}: {name}_seconds must be finite and >= 0, not {seconds!r}")
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
