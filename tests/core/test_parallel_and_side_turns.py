@@ -275,3 +275,17 @@ def test_turns_of_an_earlier_line_are_all_beside_it() -> None:
     w.arrive("s", "t3", 300, TurnKind.RESET)
     assert w.scheduler.view.beside_tokens(w.session("s")) == 1_500 + 2_000
     assert w.scheduler.view.beside_tokens(w.session("x")) == 0
+
+
+# --- apart -------------------------------------------------------------------------------------------------------------
+
+
+def test_sessions_whose_ids_begin_alike_stay_apart() -> None:
+    w = world()
+    w.arrive("agent", "t1", 1_000)
+    w.arrive("agent-2", "u1", 2_000)
+    w.finish("t1", 1_000, 100)
+    w.end("agent")
+    assert not w.knows("agent")
+    assert isinstance(w.session("agent-2").phase, Running)
+    assert w.reserved("a") + w.reserved("b") == 2_000 + RESERVE
