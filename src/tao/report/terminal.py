@@ -1,4 +1,7 @@
-"""Runs as a table for a terminal. Shows figures; what they mean is in `tao.record.summary`."""
+"""Runs as a table for a terminal. What the figures mean is in `tao.record.summary`.
+
+It shows results and computes none; it must not know how runs were made.
+"""
 
 from collections.abc import Sequence
 

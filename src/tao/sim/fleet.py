@@ -1,4 +1,7 @@
-"""The replicas of a simulated run: one engine model each, and when each has something to say."""
+"""The replicas of a simulated run: one engine model each, and when each has something to say.
+
+It keeps time over several engines; it knows nothing of turns, sessions or the core.
+"""
 
 from collections.abc import Iterable, Sequence
 from math import inf

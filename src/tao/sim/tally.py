@@ -1,4 +1,7 @@
-"""What the scheduler did in a run, counted from its commands."""
+"""What the scheduler did in a run, counted from its commands.
+
+It sees commands only, and knows nothing of policies or engines.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
