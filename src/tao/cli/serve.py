@@ -125,6 +125,7 @@ async def _serve(config: GatewayConfig, policy: Policy) -> None:
         await asyncio.wait((draining, again), return_when=asyncio.FIRST_COMPLETED)
         for task in (draining, again):
             task.cancel()
+        gateway.cut_off()
 
 
 def _observers(config: GatewayConfig, stack: contextlib.AsyncExitStack) -> list[Observer]:

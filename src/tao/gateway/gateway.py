@@ -25,7 +25,7 @@ from tao.gateway.fleet import Fleet, Probe
 from tao.gateway.metrics import GatewayMetrics
 from tao.gateway.planner import Planner, PlanSolver
 from tao.gateway.replies import JSON, answer, refuse
-from tao.gateway.turns import TurnService
+from tao.gateway.turns import CUT_OFF, TurnService
 from tao.gateway.wire.dialects import Dialect, dialect_of
 from tao.gateway.wire.headers import Headers
 from tao.gateway.wire.hints import released_session
@@ -65,6 +65,7 @@ class Gateway:
         self._turns = TurnService(config, self.driver, self.fleet, upstream)
         self._admin = Admin(self.driver, self.fleet, metrics)
         self._tasks: list[asyncio.Task[None]] = []
+        self._serving: dict[asyncio.Task[Any], None] = {}
         self._passed_through = 0
         self._log = structlog.get_logger("tao.gateway")
 
@@ -80,6 +81,12 @@ class Gateway:
         self.driver.feed(ShutdownStarted(self.driver.clock.now()))
         return await self.driver.drained(self.config.timeouts.drain_seconds)
 
+    def cut_off(self) -> None:
+        """End what still runs after the drain: each client is told, or sees its answer cut."""
+        self._turns.cutting = True
+        for task in self._serving:
+            task.cancel()
+
     async def close(self) -> None:
         """Stop everything that runs in the background."""
         for task in self._tasks:
@@ -91,12 +98,22 @@ class Gateway:
     async def handle(self, request: ClientRequest, client: Client) -> None:
         """Answer one request. Cancelled when the client hangs up."""
         dialect = dialect_of(request.method, request.path)
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving[task] = None
         try:
             await self._route(request, client, dialect)
         except MalformedRequestError as error:
             await refuse(client, dialect, Problem.MALFORMED, str(error))
         except IdentityConflictError as error:
             await refuse(client, dialect, Problem.IDENTITY_CONFLICT, str(error))
+        except asyncio.CancelledError:
+            if not self._turns.cutting:
+                raise
+            task.uncancel()
+            await _end(client, dialect)
+        finally:
+            del self._serving[task]
 
     async def _route(self, request: ClientRequest, client: Client, dialect: Dialect) -> None:
         if dialect.generates:
@@ -195,3 +212,11 @@ class Gateway:
             await asyncio.sleep(EXPIRY_SECONDS)
             with contextlib.suppress(Exception):
                 self._turns.expire()
+
+
+async def _end(client: Client, dialect: Dialect) -> None:
+    """For a request that a shutdown cuts off: a clear answer where none has begun, else a visible cut."""
+    if client.started:
+        client.abort()
+    else:
+        await refuse(client, dialect, Problem.DRAINING, CUT_OFF)

@@ -39,6 +39,8 @@ from tao.gateway.wire.tokens import TokenEstimator, output_tokens
 PROGRESS_TOKENS = 64
 """The core hears of a growing output every so many pieces."""
 
+CUT_OFF = "TAO is shutting down, and this request took longer than it waits for"
+
 
 @dataclass(slots=True)
 class _Turn:
@@ -60,7 +62,7 @@ class _Turn:
 
 
 class TurnService:
-    """Serves the requests that are turns. One per gateway."""
+    """Serves the requests that are turns. One per gateway. `cutting`: a cancelled turn is cut off by a shutdown."""
 
     def __init__(self, config: GatewayConfig, driver: Driver, fleet: Fleet, upstream: Upstream) -> None:
         self._config = config
@@ -76,6 +78,7 @@ class TurnService:
             sessions_max=config.limits.identities_max, idle_seconds=config.identity.idle_seconds
         )
         self._turns = 0
+        self.cutting = False
         self._log = structlog.get_logger("tao.turn")
 
     async def serve(self, request: ClientRequest, parsed: ParsedRequest, client: Client) -> None:
@@ -86,7 +89,8 @@ class TurnService:
         try:
             await self._serve(turn, request)
         except asyncio.CancelledError:
-            self._log.info("client left", session=turn.session, turn=turn.id)
+            why = "cut off by the shutdown" if self.cutting else "client left"
+            self._log.info(why, session=turn.session, turn=turn.id)
             raise
         finally:
             turn.ticket.close()
@@ -208,11 +212,16 @@ class TurnService:
             await turn.client.start(answer.status, (*answer.headers, *told))
         try:
             await self._pump(turn, answer, observer)
+        except asyncio.CancelledError:
+            if self.cutting:
+                turn.ticket.failed(CUT_OFF, retryable=False)
+                await self._break_off(turn, answer, CUT_OFF)
+            raise
         except BrokenError as error:
             self._log.warning("the engine broke off", replica=outcome.replica, turn=turn.id, error=str(error))
             self._fleet.suspect(outcome.replica)
             turn.ticket.failed(str(error), retryable=False)
-            await self._break_off(turn, answer, str(error))
+            await self._break_off(turn, answer, f"the engine broke off: {error}")
             return
         self._conclude(turn, outcome, answer, observer.close())
         await turn.client.finish()
@@ -288,10 +297,9 @@ class TurnService:
         turn.ticket.failed(cause, retryable=False)
         await refuse(turn.client, turn.dialect, Problem.UPSTREAM_FAILED, cause)
 
-    async def _break_off(self, turn: _Turn, answer: Answer, cause: str) -> None:
+    async def _break_off(self, turn: _Turn, answer: Answer, message: str) -> None:
         """An event stream ends with an error event; anything else is visibly cut."""
         if _content_type(answer.headers).startswith(b"text/event-stream") and not _is_encoded(answer.headers):
-            message = f"the engine broke off: {cause}"
             await turn.client.send(error_event(turn.dialect, Problem.UPSTREAM_FAILED, message))
         turn.client.abort()
 
