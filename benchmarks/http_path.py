@@ -15,24 +15,24 @@ import datetime
 import json
 import os
 import platform
+import select
 import socket
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-import aiohttp
-import httptools
 import uvloop
 
 PATHS = ("direct", "pass", "serve", "aiohttp", "fastapi")
 TOKENS = 16
 SINGLE_REQUESTS = 60
 STREAMS = 32
+START_SECONDS = 60.0
 REQUESTS_PER_STREAM = 20
 BODY = {
     "model": "tiny",
@@ -40,171 +40,6 @@ BODY = {
     "messages": [{"role": "user", "content": "hello " * 200}],
     "max_tokens": TOKENS,
 }
-METRICS = b"""\
-vllm:num_requests_running{engine="0"} 0.0
-vllm:num_requests_waiting{engine="0"} 0.0
-vllm:kv_cache_usage_perc{engine="0"} 0.0
-vllm:prefix_cache_queries_total{engine="0"} 0.0
-vllm:prefix_cache_hits_total{engine="0"} 0.0
-vllm:num_preemptions_total{engine="0"} 0.0
-vllm:prompt_tokens_total{engine="0"} 0.0
-vllm:generation_tokens_total{engine="0"} 0.0
-vllm:cache_config_info{block_size="16",engine="0",num_gpu_blocks="1000000"} 1.0
-"""
-
-
-# --- the fake engine ------------------------------------------------------------------------------
-
-
-class FakeEngine(asyncio.Protocol):
-    """Streams an answer of `TOKENS` events, one write each, as fast as it can."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)
-        self.parser = httptools.HttpRequestParser(self)
-        self.url = b""
-        self.tasks: set[asyncio.Task[None]] = set()
-
-    def data_received(self, data: bytes) -> None:
-        self.parser.feed_data(data)
-
-    def on_message_begin(self) -> None:
-        self.url = b""
-
-    def on_url(self, url: bytes) -> None:
-        self.url += url
-
-    def on_message_complete(self) -> None:
-        if self.parser.get_method() == b"POST":
-            task = asyncio.get_running_loop().create_task(self.stream())
-            self.tasks.add(task)
-            task.add_done_callback(self.tasks.discard)
-            return
-        page = METRICS if self.url == b"/metrics" else b"{}"
-        self.transport.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(page), page))
-
-    async def stream(self) -> None:
-        head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-        chunk = {"id": "c-1", "choices": [{"index": 0, "delta": {"content": "word "}, "finish_reason": None}]}
-        usage = {"prompt_tokens": 210, "completion_tokens": TOKENS}
-        last = {"id": "c-1", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], "usage": usage}
-        events = [json.dumps(chunk)] * TOKENS + [json.dumps(last), "[DONE]"]
-        for number, event in enumerate(events):
-            data = b"data: %b\n\n" % event.encode()
-            framed = b"%x\r\n%b\r\n" % (len(data), data)
-            self.transport.write(head + framed if number == 0 else framed)
-            await asyncio.sleep(0)
-        self.transport.write(b"0\r\n\r\n")
-
-
-async def run_engine(port: int) -> None:
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(FakeEngine, "127.0.0.1", port, backlog=1024)
-    await server.serve_forever()
-
-
-# --- the proxies ----------------------------------------------------------------------------------
-
-
-class PassThrough:
-    """A handler that only passes on: our transport without any scheduling."""
-
-    def __init__(self, upstream: Any, base_url: str) -> None:
-        self.upstream = upstream
-        self.base_url = base_url
-
-    async def start(self) -> None:
-        """Nothing to start."""
-
-    async def close(self) -> None:
-        """Nothing to close."""
-
-    async def handle(self, request: Any, client: Any) -> None:
-        answer = await self.upstream.send(self.base_url, request)
-        try:
-            await client.start(answer.status, answer.headers)
-            async for chunk in answer.chunks():
-                await client.send(chunk)
-            await client.finish()
-        finally:
-            answer.close()
-
-
-class AiohttpUpstream:
-    """aiohttp in the place of our client, with the settings that make it fast and transparent."""
-
-    def __init__(self) -> None:
-        self.session: aiohttp.ClientSession | None = None
-
-    async def send(self, base_url: str, request: Any) -> "AiohttpAnswer":
-        if self.session is None:
-            self.session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0),
-                timeout=aiohttp.ClientTimeout(total=None),
-                auto_decompress=False,
-                cookie_jar=aiohttp.DummyCookieJar(),
-                skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
-            )
-        drop = {b"host", b"content-length", b"connection"}
-        headers = [(n.decode("latin-1"), v.decode("latin-1")) for n, v in request.headers if n not in drop]
-        url = base_url + request.target
-        return AiohttpAnswer(await self.session.post(url, headers=headers, data=request.body))
-
-
-class AiohttpAnswer:
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
-        self.response = response
-        self.status = response.status
-        self.headers = [
-            (n.lower(), v)
-            for n, v in response.raw_headers
-            if n.lower() not in {b"transfer-encoding", b"connection"}
-        ]
-
-    async def chunks(self) -> AsyncIterator[bytes]:
-        while chunk := await self.response.content.readany():
-            yield chunk
-
-    def close(self) -> None:
-        self.response.close()
-
-
-async def run_transport(kind: str, port: int, engine_url: str) -> None:
-    from tao.gateway.config import Timeouts  # noqa: PLC0415  (this role only)
-    from tao.gateway.http.asgi import App  # noqa: PLC0415
-    from tao.gateway.http.server import serving  # noqa: PLC0415
-    from tao.gateway.http.upstream import HttpUpstream  # noqa: PLC0415
-
-    upstream = HttpUpstream(Timeouts()) if kind == "pass" else AiohttpUpstream()
-    async with serving(App(PassThrough(upstream, engine_url), 1 << 26), port=port):
-        await asyncio.Event().wait()
-
-
-def run_fastapi(port: int, engine_url: str) -> None:
-    import fastapi  # noqa: PLC0415
-    import httpx  # noqa: PLC0415
-    import uvicorn  # noqa: PLC0415
-    from fastapi.responses import StreamingResponse  # noqa: PLC0415
-
-    app = fastapi.FastAPI()
-    client = httpx.AsyncClient(timeout=None)
-
-    async def proxy(request: fastapi.Request) -> StreamingResponse:
-        body = await request.json()
-        sent = client.build_request("POST", engine_url + request.url.path, json=body)
-        answer = await client.send(sent, stream=True)
-
-        async def stream() -> AsyncIterator[bytes]:
-            async for chunk in answer.aiter_raw():
-                yield chunk
-            await answer.aclose()
-
-        return StreamingResponse(stream(), answer.status_code, media_type=answer.headers.get("content-type"))
-
-    app.add_api_route("/{path:path}", proxy, methods=["POST"], response_model=None)
-    uvicorn.run(app, host="127.0.0.1", port=port, log_level="critical", access_log=False)
-
-
 # --- the load -------------------------------------------------------------------------------------
 
 
@@ -310,14 +145,13 @@ class Running:
 
 @contextlib.contextmanager
 def running(*command: str, port: int) -> Iterator[Running]:
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    """A process that prints a line when it listens."""
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    assert process.stdout is not None
     try:
-        for _ in range(400):
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.2):
-                break
-            if process.poll() is not None:
-                raise RuntimeError(f"{command} ended with {process.returncode}")
-            time.sleep(0.05)
+        listens, _, _ = select.select([process.stdout], [], [], START_SECONDS)
+        if not listens or not process.stdout.readline():
+            raise RuntimeError(f"{' '.join(command)} did not start within {START_SECONDS:g} s")
         yield Running(f"http://127.0.0.1:{port}", process.pid)
     finally:
         process.terminate()
@@ -326,22 +160,21 @@ def running(*command: str, port: int) -> Iterator[Running]:
 
 @contextlib.contextmanager
 def all_running(names: list[str]) -> Iterator[dict[str, Running]]:
-    me = [sys.executable, str(Path(__file__).resolve())]
+    role = [sys.executable, str(Path(__file__).with_name("_http_roles.py"))]
     with contextlib.ExitStack() as stack:
         port = free_port()
-        engine = stack.enter_context(running(*me, "--role", "engine", "--port", str(port), port=port))
+        engine = stack.enter_context(running(*role, "engine", str(port), port=port))
         paths = {}
         for name in names:
             port = free_port()
             if name == "direct":
                 paths[name] = engine
                 continue
-            command = [*me, "--role", name, "--port", str(port), "--engine", engine.url]
+            command = [*role, name, str(port), engine.url]
             if name == "serve":
                 command = [sys.executable, "-m", "tao", "serve", "--replica", engine.url, "--port", str(port)]
                 command += ["--policy", "round-robin", "--log-level", "error"]
             paths[name] = stack.enter_context(running(*command, port=port))
-        time.sleep(1.5)  # `tao serve` looks at its replica once a second
         yield paths
 
 
@@ -392,21 +225,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--paths", default=",".join(PATHS), help="comma-separated")
     parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results" / "http_path.json")
-    parser.add_argument("--role", choices=("engine", "pass", "aiohttp", "fastapi"), help=argparse.SUPPRESS)
-    parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--engine", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.role == "fastapi":
-        run_fastapi(options.port, options.engine)
-    elif options.role is not None:
-        work = run_engine(options.port) if options.role == "engine" else None
-        uvloop.run(work or run_transport(options.role, options.port, options.engine))
-    else:
-        with all_running(options.paths.split(",")) as paths:
-            figures = uvloop.run(measure(paths, options.rounds))
-        result = report(figures, options.rounds)
-        options.json.parent.mkdir(exist_ok=True)
-        options.json.write_text(json.dumps(result, indent=1) + "\n")
+    with all_running(options.paths.split(",")) as paths:
+        figures = uvloop.run(measure(paths, options.rounds))
+    result = report(figures, options.rounds)
+    options.json.parent.mkdir(exist_ok=True)
+    options.json.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":
