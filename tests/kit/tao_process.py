@@ -50,9 +50,9 @@ class TaoProcess:
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    async def ended(self) -> int:
+    async def ended(self, seconds_max: float = END_SECONDS_MAX) -> int:
         """Its exit code."""
-        code = await asyncio.wait_for(self.process.wait(), END_SECONDS_MAX)
+        code = await asyncio.wait_for(self.process.wait(), seconds_max)
         await asyncio.gather(*self.readers)
         return code
 
@@ -97,10 +97,10 @@ async def tao(*arguments: str) -> AsyncIterator[TaoProcess]:
         await running.ended()
 
 
-async def run_tao(*arguments: str) -> TaoProcess:
+async def run_tao(*arguments: str, end_seconds_max: float = END_SECONDS_MAX) -> TaoProcess:
     """A command that ends by itself."""
     async with tao(*arguments) as process:
-        await process.ended()
+        await process.ended(end_seconds_max)
     return process
 
 

@@ -5,6 +5,7 @@ It knows processes and the one line that a serving command prints when it is rea
 
 import asyncio
 import contextlib
+import os
 import re
 import signal
 import sys
@@ -49,19 +50,24 @@ class Child:
 
     async def stop(self) -> None:
         """Ask it to end, then make it."""
-        if self._process.returncode is None:
+        try:
+            await self._end()
+        finally:  # also where the wait is cancelled: a second Ctrl-C
             with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(signal.SIGTERM)
-            try:
-                async with asyncio.timeout(STOP_SECONDS_MAX):
-                    await self._process.wait()
-            except TimeoutError:
-                with contextlib.suppress(ProcessLookupError):
-                    self._process.kill()
-                await self._process.wait()
+                if self._process.returncode is None:
+                    os.killpg(self._process.pid, signal.SIGKILL)
+        await self._process.wait()
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
+
+    async def _end(self) -> None:
+        if self._process.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError, TimeoutError):
+            self._process.send_signal(signal.SIGTERM)
+            async with asyncio.timeout(STOP_SECONDS_MAX):
+                await self._process.wait()
 
     async def _drain(self) -> None:
         assert self._process.stdout is not None

@@ -7,6 +7,7 @@ policy, everything started afresh each time. This file only wires and shows.
 import asyncio
 import contextlib
 import json
+import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 
 from tao.cli.children import ChildError, running
+from tao.policies import UnknownPolicyError, make_policy
 from tao.record.summary import RunSummary, summarise
 from tao.replay import EndpointError, Replay, ReplayConfig, ReplayProgress
 from tao.traces import Selection, read_trace, sample_path, select_sessions
@@ -42,6 +44,7 @@ class DemoConfig:
     "policies",
     default="round-robin,tao",
     show_default=True,
+    metavar="NAME,NAME",
     help="Policies to compare, in this order.",
 )
 @click.option(
@@ -57,7 +60,13 @@ class DemoConfig:
     type=click.IntRange(16),
     help="KV capacity of each replica.",
 )
-@click.option("--speed", default=25.0, show_default=True, help="Model seconds per second.")
+@click.option(
+    "--speed",
+    default=25.0,
+    show_default=True,
+    type=click.FloatRange(min=0, min_open=True, max=1000),
+    help="Model seconds per second.",
+)
 @click.option("--json", "json_path", metavar="OUT", help="Write the figures of all runs to this file.")
 def command(  # noqa: PLR0917 - click passes options as they are named
     policies: str, sessions: int, concurrency: int, kv_tokens: int, speed: float, json_path: str | None
@@ -66,10 +75,12 @@ def command(  # noqa: PLR0917 - click passes options as they are named
 
     Needs no GPU and no network. Ctrl-C ends everything that was started.
     """
-    config = DemoConfig(tuple(policies.split(",")), sessions, concurrency, kv_tokens, speed)
+    config = DemoConfig(_policy_names(policies), sessions, concurrency, kv_tokens, speed)
     chosen = select_sessions(
         read_trace(sample_path()), count_max=sessions, seed=0, prompt_tokens_max=kv_tokens // 2
     )
+    if not chosen.sessions:
+        raise click.UsageError(f"no session of the sample fits into half of {kv_tokens} KV tokens; give more")
     console = Console()
     console.print(
         f"[bold]TAO demo[/]: {len(chosen.sessions)} recorded agent sessions, {concurrency} at a time, on two emulated "
@@ -77,7 +88,7 @@ def command(  # noqa: PLR0917 - click passes options as they are named
     )
     try:
         summaries = asyncio.run(_demo(config, chosen, console))
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
         console.print("interrupted; nothing is left running")
         raise SystemExit(INTERRUPTED) from None
     except (ChildError, EndpointError) as error:
@@ -91,7 +102,21 @@ def command(  # noqa: PLR0917 - click passes options as they are named
         raise SystemExit(1)
 
 
+def _policy_names(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    for name in names:
+        try:
+            make_policy(name)
+        except UnknownPolicyError as error:
+            raise click.UsageError(str(error)) from error
+    return names
+
+
 async def _demo(config: DemoConfig, chosen: Selection, console: Console) -> list[tuple[str, RunSummary]]:
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C: the children must not outlive this process
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     return [(policy, await _run(config, policy, chosen, console)) for policy in config.policies]
 
 
