@@ -173,3 +173,35 @@ def test_no_search_is_run_where_cheap_bounds_prove_the_plan() -> None:
     solution = Exact(load=never).solve(compile_problem(roomy), WorkLimit())
     assert (solution.status, solution.solver) == ("optimal", "local-search")
     assert solution.bound == solve(roomy, "auto").objective
+
+
+@pytest.mark.parametrize("seconds", [1e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2])
+def test_every_amount_of_work_gives_a_plan_and_true_bounds(seconds: float) -> None:
+    problem = pool(1, 100, 8)
+    best = solve(problem, "exact")
+    assert best.status == "optimal"
+    instance, proof = run(problem, maximise, seconds)
+    assert proof.bound >= best.objective >= instance.score(proof.choice).triple
+    answer = solve(problem, "exact", WorkLimit(deterministic_seconds=seconds))
+    assert answer.bound >= best.objective >= answer.objective
+    assert verify(problem, answer.assignment) == answer.objective
+
+
+def test_work_that_runs_out_between_searches() -> None:
+    problem = pool(1, 100, 8)
+    for spent_after in (1, 2, 3):
+        allowance = Allowance(10.0, None)
+        calls = 0
+
+        def search(*arguments: Any, **more: Any) -> SearchResult:
+            nonlocal calls
+            calls += 1
+            result = maximise(*arguments, **more)
+            used = 10.0 if calls == spent_after else 0.0  # noqa: B023 - called within this turn of the loop only
+            return SearchResult(result.choice, result.bound, used, result.proved)
+
+        instance = compile_problem(problem)
+        packing = pack(instance)
+        proof = ExactSearch(instance, packing, search, allowance).run(empty_choice(instance))
+        assert calls <= spent_after
+        assert proof.bound >= instance.score(proof.choice).triple

@@ -21,8 +21,8 @@ from tao.planning.search import Allowance, AtLeast, Search
 
 CREDITED_SETS_MAX = 8
 """So many sets of credited pairs of the best sum are listed, before all pairs are searched at once."""
-REST_SHARE = 0.1
-"""Part of the allowance that may go into one search over what credit leaves open: such a proof is quick or hopeless."""
+REST_SHARE_MIN, REST_SHARE_MAX, REST_SHARE_PER_PAIR = 0.04, 0.3, 2e-4
+"""Part of the allowance that one search over what credit leaves open may use: such a proof is quick or hopeless."""
 PAIRS_AT_ONCE_MAX = 6_000
 """More pairs than this are not searched at once: building the model alone would use up the time."""
 
@@ -182,6 +182,8 @@ class ExactSearch:
 
     def _search_all(self, instance: Instance, packing: Packing, proof: Proof) -> None:
         """Search over every pair, group after group of packed levels; a proved group is a constraint of the next."""
+        pairs = int(instance.eligible.sum())
+        share = min(REST_SHARE_MAX, REST_SHARE_MIN + REST_SHARE_PER_PAIR * pairs)
         met: list[AtLeast] = []
         done = 0
         for group in packing.groups:
@@ -190,7 +192,7 @@ class ExactSearch:
                     instance,
                     instance.eligible,
                     group.values,
-                    self.allowance.limit(REST_SHARE),
+                    self.allowance.limit(share),
                     hint=proof.choice,
                     at_least=met,
                 )
