@@ -15,6 +15,7 @@ class PlayedSession:
 
     `is_child`: started by a turn of another session, so that no worker holds it; `awaited_by`: the session whose tool
     lasts until this one has ended, if one's does. `children_left`: how many the session itself waits for.
+    `starts_afresh`: the prompt of the turn in play is a new prefix after an earlier one (compaction).
     """
 
     __slots__ = (
@@ -26,6 +27,7 @@ class PlayedSession:
         "id",
         "is_child",
         "next_turn",
+        "starts_afresh",
         "tool_ended_at",
         "trace",
     )
@@ -48,6 +50,7 @@ class PlayedSession:
         self.next_turn = 0
         self.tool_ended_at: float | None = None
         self.children_left = 0
+        self.starts_afresh = False
         self._conversation = Conversation(trace.session_id, system_segment(trace, system_tokens))
         self._tool_delay_seconds = tool_delay_seconds
         self._human_wait_seconds_max = human_wait_seconds_max
@@ -62,16 +65,12 @@ class PlayedSession:
         """Whether the turn in play is the session's last."""
         return self.next_turn + 1 == len(self.trace.turns)
 
-    def starts_afresh(self) -> bool:
-        """Whether the turn's prompt is a new prefix after an earlier one: compaction."""
-        return self.next_turn > 0 and self.trace.starts_new_prefix(self.next_turn)
-
     def request(self, request_id: str) -> Request:
         """The turn as a request to an engine. Call once for each turn."""
         turn = self.turn
-        prompt = self._conversation.extend(
-            turn.prompt_tokens, new_prefix=self.trace.starts_new_prefix(self.next_turn)
-        )
+        new_prefix = self.trace.starts_new_prefix(self.next_turn)
+        self.starts_afresh = new_prefix and self.next_turn > 0
+        prompt = self._conversation.extend(turn.prompt_tokens, new_prefix=new_prefix)
         return Request(request_id, prompt, max(1, turn.output_tokens))
 
     def answered(self, request: Request) -> None:

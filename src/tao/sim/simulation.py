@@ -265,7 +265,7 @@ class Simulation:
     def _send(self, at: float, turn: TurnId, played: PlayedTurn) -> None:
         self._turns[turn] = played
         session = played.session
-        kind = TurnKind.RESET if session.starts_afresh() else TurnKind.MAIN
+        kind = TurnKind.RESET if session.starts_afresh else TurnKind.MAIN
         parent = SessionId(session.trace.parent) if session.trace.parent is not None else None
         self._feed(TurnArrived(at, turn, session.id, played.request.prompt.tokens, kind, parent=parent))
 
