@@ -10,7 +10,7 @@ PYTEST_WORKERS ?= 2
 BIN := .venv/bin
 export NO_MKDOCS_2_WARNING := 1
 LOCKS := scripts/locks
-CODE := src tests scripts benchmarks
+CODE := src tests scripts benchmarks examples
 COVERED := core=98 planning=98 policies=98
 MEASURED := $(foreach gate,$(COVERED),--cov=tao.$(firstword $(subst =, ,$(gate))))
 

@@ -5,6 +5,7 @@ This file wires policy, gateway and transport together and owns the process's si
 
 import asyncio
 import contextlib
+import gc
 import signal
 from pathlib import Path
 
@@ -118,6 +119,7 @@ async def _serve(config: GatewayConfig, policy: Policy) -> None:
             raise click.UsageError(str(error)) from error
         except RuntimeError as error:
             raise click.ClickException(str(error)) from error
+        _spare_the_collector()
         shown = f"[{host}]" if ":" in host else host
         click.echo(f"tao serve: {policy.name} over {len(config.replicas)} replicas at http://{shown}:{port}")
         await signalled.get()
@@ -126,6 +128,16 @@ async def _serve(config: GatewayConfig, policy: Policy) -> None:
         for task in (draining, again):
             task.cancel()
         gateway.cut_off()
+
+
+def _spare_the_collector() -> None:
+    """What was made at the start lives to the end, and a request's garbage is not cyclic: look through both less often.
+
+    A tenth to a fifth of the CPU of a short request went into looking (`benchmarks/http_path.py`).
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 def _observers(config: GatewayConfig, stack: contextlib.AsyncExitStack) -> list[Observer]:
