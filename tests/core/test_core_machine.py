@@ -41,9 +41,11 @@ from tao.core.events import (
     ReplicaRemoved,
     SessionEnded,
     ShutdownStarted,
+    ToolBegan,
     ToolCall,
     ToolExpected,
     ToolFinished,
+    ToolsMeasured,
     TurnArrived,
     TurnFailed,
     TurnFinished,
@@ -195,12 +197,16 @@ class Core(RuleBasedStateMachine):
 
     # --- sessions and replicas --------------------------------------------------------------------------------------
 
-    @rule(session=SESSIONS, what=st.sampled_from(["tool", "told", "ended"]))
+    @rule(session=SESSIONS, what=st.sampled_from(["tool", "told", "began", "measured", "ended"]))
     def of_session(self, session: SessionId, what: str) -> None:
         if what == "tool":
             self.feed(ToolFinished(self.at, session))
         elif what == "told":
             self.feed(ToolExpected(self.at, session, self.at + 2.0))
+        elif what == "began":
+            self.feed(ToolBegan(self.at, session, ToolCall("bash")))
+        elif what == "measured":
+            self.feed(ToolsMeasured(self.at, session, (("bash", 1.0),)))
         else:
             self.feed(SessionEnded(self.at, session))
 

@@ -12,8 +12,11 @@ from tao.core.events import (
     Event,
     FirstToken,
     SessionEnded,
+    ToolBegan,
+    ToolCall,
     ToolExpected,
     ToolFinished,
+    ToolsMeasured,
     TurnArrived,
     TurnFailed,
     TurnFinished,
@@ -24,6 +27,7 @@ from tao.core.ids import SessionId, TurnId
 from tao.core.phases import Absent, Acting, Away, Closed, Running, Stopping, Waiting
 from tao.core.transitions import (
     TABLE,
+    ChildrenEnded,
     Expired,
     Interrupted,
     Lapsed,
@@ -125,6 +129,18 @@ def stopping_ended(world: World) -> None:
 def acting(world: World) -> None:
     running(world)
     world.finish("t1")
+
+
+def acting_for_a_child(world: World) -> None:
+    acting(world)
+    world.arrive("c", "c1", parent="s")
+    world.finish("c1")
+
+
+def away_for_a_child(world: World) -> None:
+    acting_for_a_child(world)
+    world.arrive("x", "x1", 9_000)
+    world.after(120).wake()
 
 
 def acting_nowhere(world: World) -> None:
@@ -239,6 +255,9 @@ CASES: Mapping[tuple[PhaseType, Stimulus, PhaseType], tuple[Step, Step]] = {
     (Acting, TurnArrived, Acting): (acting_beside_a_full_pool, lambda w: w.arrive("s", "t2")),
     (Acting, ToolFinished, Acting): (acting, lambda w: w.tool_finished("s")),
     (Acting, ToolExpected, Acting): (acting, lambda w: w.tool_expected("s", 5)),
+    (Acting, ToolBegan, Acting): (acting, lambda w: w.tool_began("s", "make")),
+    (Acting, ToolsMeasured, Acting): (acting, lambda w: w.measured("s", bash=1)),
+    (Acting, ChildrenEnded, Acting): (acting_for_a_child, lambda w: w.end("c")),
     (Acting, SessionEnded, Closed): (acting, lambda w: w.end("s")),
     (Acting, Placed, Acting): (acting_homeless, plan),
     (Acting, Interrupted, Acting): (acting_overcommitted, lambda w: w.wake()),
@@ -249,6 +268,9 @@ CASES: Mapping[tuple[PhaseType, Stimulus, PhaseType], tuple[Step, Step]] = {
     (Away, TurnArrived, Away): (away_beside_a_full_pool, lambda w: w.arrive("s", "t3")),
     (Away, ToolFinished, Acting): (away_in_a_tool, lambda w: w.tool_finished("s")),
     (Away, ToolExpected, Acting): (away_in_a_tool, lambda w: w.tool_expected("s", 5)),
+    (Away, ToolBegan, Acting): (away_in_a_tool, lambda w: w.tool_began("s", "make")),
+    (Away, ToolsMeasured, Away): (away_in_a_tool, lambda w: w.measured("s", bash=1)),
+    (Away, ChildrenEnded, Acting): (away_for_a_child, lambda w: w.end("c")),
     (Away, SessionEnded, Closed): (away, lambda w: w.end("s")),
     (Away, Expired, Closed): (away, lambda w: w.after(600).wake()),
 }
@@ -307,6 +329,8 @@ FROM_OUTSIDE: tuple[Event, ...] = (
     ClientLeft(0.0, TURN),
     ToolFinished(0.0, SESSION),
     ToolExpected(0.0, SESSION, 5.0),
+    ToolBegan(0.0, SESSION, ToolCall("bash")),
+    ToolsMeasured(0.0, SESSION, (("bash", 1.0),)),
     SessionEnded(0.0, SESSION),
 )
 WITHOUT_A_ROW = [

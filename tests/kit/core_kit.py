@@ -17,8 +17,10 @@ from tao.core.events import (
     ReplicaRemoved,
     SessionEnded,
     ToolCall,
+    ToolBegan,
     ToolExpected,
     ToolFinished,
+    ToolsMeasured,
     TurnArrived,
     TurnFailed,
     TurnFinished,
@@ -67,6 +69,7 @@ class World:
         kind: TurnKind = TurnKind.MAIN,
         *,
         pinned: str | None = None,
+        parent: str | None = None,
     ) -> list[Command]:
         return self.send(
             TurnArrived(
@@ -75,6 +78,7 @@ class World:
                 SessionId(session),
                 prompt_tokens,
                 kind,
+                parent=SessionId(parent) if parent is not None else None,
                 pinned=ReplicaId(pinned) if pinned is not None else None,
             )
         )
@@ -117,6 +121,12 @@ class World:
 
     def tool_expected(self, session: str, in_seconds: float) -> list[Command]:
         return self.send(ToolExpected(self.at, SessionId(session), self.at + in_seconds))
+
+    def tool_began(self, session: str, name: str) -> list[Command]:
+        return self.send(ToolBegan(self.at, SessionId(session), ToolCall(name)))
+
+    def measured(self, session: str, **seconds: float) -> list[Command]:
+        return self.send(ToolsMeasured(self.at, SessionId(session), tuple(seconds.items())))
 
     def end(self, session: str) -> list[Command]:
         return self.send(SessionEnded(self.at, SessionId(session)))

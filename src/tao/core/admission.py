@@ -22,14 +22,8 @@ from tao.core.ids import ReplicaId
 from tao.core.ledger import Reservation
 from tao.core.phases import Acting, Away, Closed, Running, Stopping, Waiting
 from tao.core.session import Placement, Session, Turn
-from tao.core.transitions import Expired, Interrupted, Lapsed, Placed, Refused, Stimulus, row
-
-
-def check_row(before: object, stimulus: Stimulus, after: object) -> None:
-    """Assert that the transition table allows what has just happened."""
-    targets = row(type(before), stimulus)  # type: ignore[arg-type]  # phases only, by construction
-    assert targets is not None, f"{type(before).__name__} does not meet {stimulus.__name__}"
-    assert type(after) in targets, f"{type(before).__name__} --{stimulus.__name__}--> {type(after).__name__}"
+from tao.core.tool_phase import child_ended
+from tao.core.transitions import Expired, Interrupted, Lapsed, Placed, Refused, check_row
 
 
 def admit(ctx: Context, session: Session, replica: ReplicaId, reason: Reason) -> None:
@@ -181,6 +175,7 @@ def close(ctx: Context, session: Session, cause: Closing) -> None:
     del ctx.state.sessions[session.id]
     ctx.emit(CloseSession(session.id, cause))
     ctx.tell(SessionClosed(ctx.now, session.id))
+    child_ended(ctx, session)
 
 
 def _leader(ctx: Context, session: Session) -> Turn | None:

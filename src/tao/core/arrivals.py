@@ -6,7 +6,6 @@ anywhere to go; is it too large for everyone; and only then, what does the polic
 
 from tao.core.admission import (
     admit,
-    check_row,
     cover_leader,
     dispatch,
     expire,
@@ -21,6 +20,8 @@ from tao.core.ids import SessionId, side_session_id
 from tao.core.phases import Absent, Acting, Away, Running, Stopping, Waiting
 from tao.core.ports import Hold, Place
 from tao.core.session import Replica, ReplicaState, Session, Turn
+from tao.core.tool_phase import child_arrived
+from tao.core.transitions import check_row
 
 
 def turn_arrived(ctx: Context, event: TurnArrived) -> None:
@@ -47,6 +48,8 @@ def turn_arrived(ctx: Context, event: TurnArrived) -> None:
             _hold(ctx, session, turn, before)
             place_if_oversize(ctx, session)  # it may have grown while its earlier turns are held
     check_row(before, TurnArrived, session.phase)
+    if session.id in ctx.state.sessions:
+        child_arrived(ctx, session)
 
 
 def _find_or_open(ctx: Context, event: TurnArrived) -> Session | None:
@@ -78,6 +81,7 @@ def _update_main_line(ctx: Context, session: Session, event: TurnArrived) -> Non
     session.epoch += 1
     session.pinned = event.pinned
     session.ended = False  # a released session that comes back goes on
+    session.children.clear()
     match session.phase:
         case Acting(finished_at=None, tools=tools, since=since):
             ctx.tell(ToolEnded(ctx.now, session.id, session.tenant, tools, ctx.now - since))

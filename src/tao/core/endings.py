@@ -1,14 +1,11 @@
-"""A turn, a tool or a session ends: settle what was booked, learn what the cache holds, and move the session on.
+"""A turn or a session ends: settle what was booked, learn what the cache holds, and move the session on.
 
 `_settle` takes a turn off the books exactly once; `_move_on` then finds the session's next phase. Whatever ends a turn
 (finished, failed, stopped) passes through both.
 """
 
-from dataclasses import replace
-
 from tao.core.admission import (
     admit,
-    check_row,
     close,
     cover_leader,
     dispatch,
@@ -23,16 +20,16 @@ from tao.core.events import (
     ClientLeft,
     Event,
     SessionEnded,
-    ToolExpected,
-    ToolFinished,
     TurnFailed,
     TurnFinished,
     TurnStopped,
     Usage,
 )
-from tao.core.facts import ToolEnded, ToolStarted, TurnSettled
-from tao.core.phases import Acting, Away, Phase, Running, Stopping, Waiting
+from tao.core.facts import ToolStarted, TurnSettled
+from tao.core.phases import Acting, Away, Running, Stopping, Waiting
 from tao.core.session import CacheEvidence, ReplicaState, Session, Turn
+from tao.core.tool_phase import child_ended
+from tao.core.transitions import check_row
 
 CACHE_RATE_MOMENTUM = 0.1
 """Weight of the newest observation in a replica's learned cache rate."""
@@ -126,43 +123,6 @@ def session_ended(ctx: Context, event: SessionEnded) -> None:
     check_row(before, SessionEnded, session.phase)
 
 
-def tool_finished(ctx: Context, event: ToolFinished) -> None:
-    """Completion observed: the session will be back at once."""
-    session = ctx.state.sessions[event.session]
-    before = session.phase
-    acting = _acting_again(before)
-    if acting is None or acting.finished_at is not None:
-        ctx.ignore(event)
-        return
-    ctx.state.enter(session, replace(acting, finished_at=ctx.now, expected_at=None, told_at=None), ctx.now)
-    ctx.state.heard_of(session, ctx.now)
-    ctx.tell(ToolEnded(ctx.now, session.id, session.tenant, acting.tools, ctx.now - acting.since))
-    check_row(before, ToolFinished, session.phase)
-
-
-def tool_expected(ctx: Context, event: ToolExpected) -> None:
-    """The tool interface promises a return."""
-    session = ctx.state.sessions[event.session]
-    before = session.phase
-    acting = _acting_again(before)
-    if acting is None:
-        ctx.ignore(event)
-        return
-    ctx.state.enter(session, replace(acting, expected_at=event.return_at, told_at=ctx.now), ctx.now)
-    ctx.state.heard_of(session, ctx.now)
-    check_row(before, ToolExpected, session.phase)
-
-
-def _acting_again(phase: Phase) -> Acting | None:
-    """The phase in which a tool runs; a session that was given up on is a candidate again once its tool is heard of."""
-    match phase:
-        case Acting():
-            return phase
-        case Away(acting_since=float(since), tools=tools):
-            return Acting(tools, since, None)
-    return None
-
-
 def _correct_footprint(session: Session, turn: Turn, usage: Usage | None) -> None:
     """Usage is the truth; the largest measured context of the line counts, since its prompts extend one another.
 
@@ -249,6 +209,7 @@ def _move_on(ctx: Context, session: Session, event: TurnFinished | TurnFailed | 
         session.tools = ()
         ctx.state.ledger.release(session.id)
         ctx.state.enter(session, Away(ctx.now), ctx.now)
+        child_ended(ctx, session)
     check_row(before, type(event), session.phase)
     ctx.state.forget_removed()
 
@@ -268,6 +229,8 @@ def _act(ctx: Context, session: Session, before: Running | Stopping) -> None:
     keeps = ctx.policy.keeps_admission(ctx.state, session, ctx.now)
     ctx.state.enter(session, Acting(tools, ctx.now, replica.id if keeps else None), ctx.now)
     ctx.tell(ToolStarted(ctx.now, session.id, session.tenant, tools))
+    if not tools:
+        child_ended(ctx, session)  # a sub-agent that asks for no tool has answered its parent
     if not keeps:
         ctx.state.ledger.release(session.id)
     elif replica.state is ReplicaState.UP:

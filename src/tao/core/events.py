@@ -170,6 +170,28 @@ class ToolExpected(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ToolBegan(Event):
+    """The client says that this tool runs: one that the response did not name, or one more after the last had ended."""
+
+    session: SessionId
+    tool: ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class ToolsMeasured(Event):
+    """The client measured its tools: (name, seconds) of each call since the last response, in no particular order."""
+
+    session: SessionId
+    durations: tuple[tuple[str, float], ...]
+
+    def __post_init__(self) -> None:
+        Event.__post_init__(self)
+        for name, seconds in self.durations:
+            if not (isfinite(seconds) and seconds >= 0):
+                raise EventError(f"tool {name}: its seconds must be finite and >= 0, not {seconds!r}")
+
+
+@dataclass(frozen=True, slots=True)
 class SessionEnded(Event):
     """The client released the session."""
 

@@ -56,13 +56,38 @@ class ToolStarted:
 
 @dataclass(frozen=True, slots=True)
 class ToolEnded:
-    """The session is back, or its tool was seen to end. Told once for each `ToolStarted`, unless the session closed."""
+    """The session is back, or its tool was seen to end. Told once for each `ToolStarted`, unless the session closed.
+
+    `tools` may be more than were told at the start: those that the client named since.
+    """
 
     at: float
     session: SessionId
     tenant: str
     tools: tuple[ToolCall, ...]
     duration_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ToolMeasured:
+    """One of several parallel tools took so long by itself, as the client measured it. `tool` has no command head where
+    calls of one name had different ones. A tool that ran alone is told by `ToolEnded` only.
+    """
+
+    at: float
+    session: SessionId
+    tenant: str
+    tool: ToolCall
+    duration_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ChildStarted:
+    """A sub-agent works while the tools of `session` run: they end when it does (`ToolEnded`), or later."""
+
+    at: float
+    session: SessionId
+    child: SessionId
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +129,8 @@ Fact = (
     | TurnSettled
     | ToolStarted
     | ToolEnded
+    | ToolMeasured
+    | ChildStarted
     | SessionClosed
     | SessionInterrupted
     | ReplicaChanged

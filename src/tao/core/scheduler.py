@@ -7,7 +7,7 @@ It reads no clock and owns no timer; a driver arms one timer from `next_wakeup()
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tao.core import arrivals, deciding, endings, membership, streaming
+from tao.core import arrivals, deciding, endings, membership, streaming, tool_phase
 from tao.core import events as ev
 from tao.core.commands import Command
 from tao.core.context import Context
@@ -28,8 +28,10 @@ OF_TURN: Mapping[type[ev.Event], Handler] = {
     ev.ClientLeft: endings.client_left,
 }
 OF_SESSION: Mapping[type[ev.Event], Handler] = {
-    ev.ToolFinished: endings.tool_finished,
-    ev.ToolExpected: endings.tool_expected,
+    ev.ToolFinished: tool_phase.tool_finished,
+    ev.ToolExpected: tool_phase.tool_expected,
+    ev.ToolBegan: tool_phase.tool_began,
+    ev.ToolsMeasured: tool_phase.tools_measured,
     ev.SessionEnded: endings.session_ended,
 }
 OF_REPLICA: Mapping[type[ev.Event], Handler] = {

@@ -56,6 +56,9 @@ class Session:
     interrupts: int = 0
     pinned: ReplicaId | None = None  # the only replica that can serve its next turn
     ended: bool = False  # released by the client while a turn was in flight
+    children: dict[SessionId, bool] = field(
+        default_factory=dict
+    )  # sub-agents of this tool phase: still at work?
 
     @property
     def home(self) -> ReplicaId | None:
@@ -64,6 +67,11 @@ class Session:
             case Running(replica=replica) | Stopping(replica=replica) | Acting(home=replica):
                 return replica
         return None
+
+    @property
+    def awaits_children(self) -> bool:
+        """Whether a sub-agent works for the session's present tools: they cannot be over yet."""
+        return any(self.children.values())
 
     @property
     def live_tokens(self) -> int:

@@ -5,6 +5,7 @@ Reads only. It shows what there is and words why; it must not compute anything t
 
 from tao.core.admission import needed_tokens
 from tao.core.context import Context
+from tao.core.events import ToolCall
 from tao.core.ids import SessionId
 from tao.core.phases import Acting, Away, Phase, Running, Stopping, Waiting
 from tao.core.session import Replica, Session
@@ -42,6 +43,7 @@ def explain(ctx: Context, session_id: SessionId, at: float | None = None) -> dic
     now = _now(ctx, at)
     told = _session(ctx, session, now)
     told["why"] = _why(ctx, session)
+    told["tool_evidence"] = _tool_evidence(session, now)
     told["values"] = dict(ctx.policy.explain(ctx.state, session, now))
     return told
 
@@ -95,6 +97,42 @@ def _phase(phase: Phase) -> dict[str, object]:
             told["acting_since"] = phase.since
             told["tool_finished"] = phase.finished_at is not None
     return told
+
+
+def _tool_evidence(session: Session, now: float) -> list[dict[str, object]]:
+    """What is known of the session's running tools: each piece with its source and its time, strongest first."""
+    phase = session.phase
+    if not isinstance(phase, Acting):
+        return []
+    told: list[dict[str, object]] = []
+    if phase.finished_at is not None:
+        told.append(_evidence("completion observed", phase.finished_at, now))
+    if phase.told_at is not None and phase.expected_at is not None:
+        promise = _evidence("promised by the tool interface", phase.told_at, now)
+        told.append({**promise, "returns_in_seconds": phase.expected_at - now})
+    if session.children:
+        children = {child: "works" if works else "ended" for child, works in session.children.items()}
+        told.append({**_evidence("sub-agents", phase.since, now), "children": children})
+    tools = [
+        {"name": tool.name, "command_head": tool.command_head, **_declared(tool)} for tool in phase.tools
+    ]
+    asked = "the response asked for it" if tools else "the response asked for no tool"
+    told.append({**_evidence(asked, phase.since, now), "tools": tools})
+    return told
+
+
+def _evidence(source: str, at: float, now: float) -> dict[str, object]:
+    return {"source": source, "at": at, "age_seconds": now - at}
+
+
+def _declared(tool: ToolCall) -> dict[str, object]:
+    """What the call itself says of its duration."""
+    said = {
+        "sleep_seconds": tool.sleep_seconds,
+        "timeout_seconds": tool.timeout_seconds,
+        "background": tool.background or None,
+    }
+    return {name: value for name, value in said.items() if value is not None}
 
 
 def _why(ctx: Context, session: Session) -> str:

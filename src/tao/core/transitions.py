@@ -4,9 +4,10 @@ This table is the authority. `Scheduler.handle` looks up (phase, event) before a
 is a late, duplicate or unknown event, which is counted and does nothing. After the handler ran, the phase it led to must
 be one the row allows (asserted, also in production). The state diagram in the docs is generated from here.
 
-Besides events from outside, five stimuli come from the core itself: `Placed` (a decision or a bound gave the session a
-replica), `Interrupted` (it lost its admission at a tool boundary), `Lapsed` (it is overdue beyond belief), `Refused` (its
-held turns were turned away) and `Expired` (nothing was heard of it for the idle bound, or the table was full).
+Besides events from outside, six stimuli come from the core itself: `Placed` (a decision or a bound gave the session a
+replica), `Interrupted` (it lost its admission at a tool boundary), `Lapsed` (it is overdue beyond belief),
+`ChildrenEnded` (the sub-agents that its tools were have ended), `Refused` (its held turns were turned away) and `Expired`
+(nothing was heard of it for the idle bound, or the table was full).
 
 What the table does not show: turns. A phase names its turns; `session.py` says what a turn is.
 """
@@ -16,8 +17,10 @@ from tao.core.events import (
     Event,
     FirstToken,
     SessionEnded,
+    ToolBegan,
     ToolExpected,
     ToolFinished,
+    ToolsMeasured,
     TurnArrived,
     TurnFailed,
     TurnFinished,
@@ -39,6 +42,10 @@ class Lapsed:
     """The session's tool is overdue beyond belief."""
 
 
+class ChildrenEnded:
+    """The sub-agents that the session's tools were waiting for have ended."""
+
+
 class Refused:
     """The held turns of the session were turned away."""
 
@@ -47,7 +54,15 @@ class Expired:
     """The session was idle beyond the bound, or had to make room in a full table."""
 
 
-Stimulus = type[Event] | type[Placed] | type[Interrupted] | type[Lapsed] | type[Refused] | type[Expired]
+Stimulus = (
+    type[Event]
+    | type[Placed]
+    | type[Interrupted]
+    | type[Lapsed]
+    | type[ChildrenEnded]
+    | type[Refused]
+    | type[Expired]
+)
 PhaseType = type[Absent] | type[Phase]
 
 TABLE: dict[tuple[PhaseType, Stimulus], tuple[PhaseType, ...]] = {
@@ -80,6 +95,9 @@ TABLE: dict[tuple[PhaseType, Stimulus], tuple[PhaseType, ...]] = {
     (Acting, TurnArrived): (Waiting, Running, Acting),
     (Acting, ToolFinished): (Acting,),
     (Acting, ToolExpected): (Acting,),
+    (Acting, ToolBegan): (Acting,),
+    (Acting, ToolsMeasured): (Acting,),
+    (Acting, ChildrenEnded): (Acting,),
     (Acting, SessionEnded): (Closed,),
     (Acting, Placed): (Acting,),
     (Acting, Interrupted): (Acting,),
@@ -89,6 +107,9 @@ TABLE: dict[tuple[PhaseType, Stimulus], tuple[PhaseType, ...]] = {
     (Away, TurnArrived): (Waiting, Running, Away),
     (Away, ToolFinished): (Acting,),
     (Away, ToolExpected): (Acting,),
+    (Away, ToolBegan): (Acting,),
+    (Away, ToolsMeasured): (Away,),
+    (Away, ChildrenEnded): (Acting,),
     (Away, SessionEnded): (Closed,),
     (Away, Expired): (Closed,),
 }
@@ -97,6 +118,13 @@ TABLE: dict[tuple[PhaseType, Stimulus], tuple[PhaseType, ...]] = {
 def row(phase: PhaseType, stimulus: Stimulus) -> tuple[PhaseType, ...] | None:
     """The phases that may follow; None where the stimulus has no meaning in this phase."""
     return TABLE.get((phase, stimulus))
+
+
+def check_row(before: object, stimulus: Stimulus, after: object) -> None:
+    """Assert that the transition table allows what has just happened."""
+    targets = row(type(before), stimulus)  # type: ignore[arg-type]  # phases only, by construction
+    assert targets is not None, f"{type(before).__name__} does not meet {stimulus.__name__}"
+    assert type(after) in targets, f"{type(before).__name__} --{stimulus.__name__}--> {type(after).__name__}"
 
 
 def mermaid() -> str:

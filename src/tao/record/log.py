@@ -40,6 +40,8 @@ EVENT_KINDS: Mapping[str, type[ev.Event]] = {
         ev.TurnStopped,
         ev.ToolFinished,
         ev.ToolExpected,
+        ev.ToolBegan,
+        ev.ToolsMeasured,
         ev.SessionEnded,
         ev.ReplicaJoined,
         ev.CapacityChanged,
