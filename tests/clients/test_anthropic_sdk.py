@@ -33,7 +33,7 @@ async def scene() -> AsyncIterator[tuple[anthropic.AsyncAnthropic, Front]]:
     """The SDK, a gateway, one scripted replica."""
     async with (
         emulated(script=SCRIPT) as replica,
-        fronted(replica.url, speed=200.0) as front,
+        fronted(replica.url) as front,
         sdk(front) as client,
     ):
         yield client, front

@@ -44,7 +44,7 @@ def is_installed() -> bool:
 @pytest.mark.slow
 @pytest.mark.skipif(not is_installed(), reason="mini-swe-agent is not installed: run `make clients`")
 async def test_a_small_bash_task(tmp_path: Path) -> None:
-    async with emulated(script=SCRIPT, model="tiny") as replica, fronted(replica.url, speed=200.0) as front:
+    async with emulated(script=SCRIPT, model="tiny") as replica, fronted(replica.url) as front:
         await asyncio.to_thread(run_task, f"{front.url}/v1", "Write two lines to greeting.txt.", tmp_path)
         await until(lambda: not front.turns())
         (session,) = (await front.sessions()).values()

@@ -43,7 +43,7 @@ async def scene(**settings: Any) -> AsyncIterator[tuple[openai.AsyncOpenAI, Fron
     """The SDK, a gateway, one scripted replica."""
     async with (
         emulated(script=SCRIPT) as replica,
-        fronted(replica.url, speed=200.0, **settings) as front,
+        fronted(replica.url, **settings) as front,
         openai.AsyncOpenAI(base_url=f"{front.url}/v1", api_key="key-1", max_retries=0) as client,
     ):
         yield client, front, replica

@@ -16,6 +16,7 @@ METRICS = {
     "tao_migrations",
     "tao_sessions_closed",
     "tao_tokens",
+    "tao_tool_reports",
     "tao_hold_seconds",
     "tao_ttft_seconds",
     "tao_sessions",
@@ -36,11 +37,11 @@ METRICS = {
 
 
 async def test_state_shows_replicas_sessions_and_engines() -> None:
-    async with emulated() as replica, fronted(replica.url, speed=200.0) as front:
+    async with emulated() as replica, fronted(replica.url, speed=20.0) as front:
         await front.chat(session="s")
         state = await front.state()
         assert state["policy"] == "tao"
-        assert state["speed"] == 200.0
+        assert state["speed"] == 20.0
         assert state["sessions_total"] == 1
         (shown,) = state["replicas"]
         assert shown["id"] == replica.url[7:]

@@ -231,7 +231,7 @@ async def test_unsaturated_nobody_is_ever_held() -> None:
     async with (
         emulated(kv_tokens=20_000) as one,
         emulated(kv_tokens=20_000) as two,
-        fronted(one.url, two.url, speed=200.0) as front,
+        fronted(one.url, two.url, speed=20.0) as front,
     ):
         answers = await asyncio.gather(*(converse(front, f"s{n}", turns) for n in range(sessions)))
         most = max(front.reserved_tokens(url) for url in (one.url, two.url))
