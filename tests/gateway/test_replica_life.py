@@ -123,7 +123,7 @@ async def test_a_killed_replica_comes_back_empty_and_is_used_again() -> None:
     async with AsyncExitStack() as stack:
         one = await stack.enter_async_context(emulated())
         two = await stack.enter_async_context(emulated())
-        front = await stack.enter_async_context(fronted(one.url, two.url, speed=200.0))
+        front = await stack.enter_async_context(fronted(one.url, two.url, speed=20.0))
         for name in ("a", "b"):
             assert (await front.chat(words(500), name)).status_code == 200
         on_one = next(name for name in ("a", "b") if front.session(name).home == one.url[7:])  # type: ignore[union-attr]
