@@ -9,10 +9,12 @@ from urllib.parse import unquote
 import msgspec
 
 from tao.core.ids import SessionId
+from tao.gateway import openapi
 from tao.gateway.driver import Driver
 from tao.gateway.fleet import Fleet
 from tao.gateway.metrics import GatewayMetrics
 from tao.gateway.replies import JSON
+from tao.gateway.tools import ToolService
 
 PROMETHEUS = b"text/plain; version=0.0.4; charset=utf-8"
 SESSIONS_SHOWN_MAX = 500
@@ -30,10 +32,11 @@ class Page:
 class Admin:
     """The pages outside `/v1`."""
 
-    def __init__(self, driver: Driver, fleet: Fleet, metrics: GatewayMetrics) -> None:
+    def __init__(self, driver: Driver, fleet: Fleet, metrics: GatewayMetrics, tools: ToolService) -> None:
         self._driver = driver
         self._fleet = fleet
         self._metrics = metrics
+        self._tools = tools
 
     def page(self, path: str) -> Page | None:
         """The page at a path; None where there is none."""
@@ -44,6 +47,7 @@ class Admin:
             "/readyz": self._ready,
             "/state": self._state,
             "/metrics": self._metrics_page,
+            "/openapi.json": self._openapi,
         }
         make = pages.get(path)
         return None if make is None else make()
@@ -84,6 +88,9 @@ class Admin:
     def _metrics_page(self) -> Page:
         return Page(200, PROMETHEUS, self._metrics.page())
 
+    def _openapi(self) -> Page:
+        return _json(200, openapi.document())
+
     def _explain(self, session: str) -> Page:
         """By the full id, or by the client's own id where only one tenant uses it."""
         known = self._driver.scheduler.view.sessions
@@ -94,7 +101,9 @@ class Admin:
             return _json(404, {"error": f"no open session is named {session!r}; /state lists them"})
         if len(matches) > 1:
             return _json(409, {"error": f"{session!r} names several sessions", "sessions": matches})
-        return _json(200, self._driver.scheduler.explain(matches[0], self._driver.clock.now()))
+        told = self._driver.scheduler.explain(matches[0], self._driver.clock.now())
+        assert told is not None
+        return _json(200, {**told, "reported_calls": self._tools.explain(matches[0])})
 
 
 def _json(status: int, document: object) -> Page:

@@ -116,6 +116,10 @@ class Driver:
         self._plans: set[asyncio.Task[None]] = set()
         self._log = structlog.get_logger("tao.driver")
 
+    def watch(self, observer: Observer) -> None:
+        """Let one more observer see each event with its commands."""
+        self._observers.append(observer)
+
     def arrive(self, event: TurnArrived) -> Ticket:
         """Take a turn in. Its decision may be there at once."""
         ticket = self._tickets[event.turn] = Ticket(self, event.turn)

@@ -1,7 +1,8 @@
 """The gateway as a whole: which request goes where, how it starts, how it drains.
 
-`Gateway.handle` is all that a transport has to call. Turns go to `TurnService`, operators' pages to `Admin`, releases end
-sessions, `/v1/models` is merged over the replicas, everything else under `/v1/` passes through to one of them.
+`Gateway.handle` is all that a transport has to call. Turns go to `TurnService`, tool reports to `ToolService`, operators'
+pages to `Admin`, releases end sessions, `/v1/models` is merged over the replicas, everything else under `/v1/` passes
+through to one of them.
 """
 
 import asyncio
@@ -25,6 +26,7 @@ from tao.gateway.fleet import Fleet, Probe
 from tao.gateway.metrics import GatewayMetrics
 from tao.gateway.planner import Planner, PlanSolver
 from tao.gateway.replies import JSON, answer, refuse
+from tao.gateway.tools import ToolService
 from tao.gateway.turns import CUT_OFF, TurnService
 from tao.gateway.wire.dialects import Dialect, dialect_of
 from tao.gateway.wire.headers import Headers
@@ -60,10 +62,12 @@ class Gateway:
         planner = Planner(solver or PlanWorker(), config.plan_deadline_seconds)
         metrics = GatewayMetrics(scheduler, planner.figures)
         self.driver = Driver(scheduler, clock, planner, (metrics.observe, *observers))
+        self._tools = ToolService(self.driver, metrics.tool_reported)
+        self.driver.watch(self._tools.observe)
         self.fleet = Fleet(config, self.driver, probe)
         self._upstream = upstream
-        self._turns = TurnService(config, self.driver, self.fleet, upstream)
-        self._admin = Admin(self.driver, self.fleet, metrics)
+        self._turns = TurnService(config, self.driver, self.fleet, upstream, self._tools)
+        self._admin = Admin(self.driver, self.fleet, metrics, self._tools)
         self._tasks: list[asyncio.Task[None]] = []
         self._serving: dict[asyncio.Task[Any], None] = {}
         self._passed_through = 0
@@ -121,6 +125,8 @@ class Gateway:
             await self._turns.serve(request, parsed, client)
         elif (page := self._admin.page(request.path)) is not None and request.method in {"GET", "HEAD"}:
             await answer(client, page.status, page.content_type, page.body)
+        elif (read := self._tools.reader(request)) is not None:
+            await self._tools.serve(request, read, client)
         elif request.method == "POST" and (released := self._released(request)) is not None:
             known = self._turns.forget_session(released)
             await answer(client, 200, JSON, msgspec.json.encode({"released": known, "session_id": released}))

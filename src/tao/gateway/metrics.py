@@ -41,6 +41,12 @@ class GatewayMetrics:
         self._migrations = self._counter("tao_migrations", "Admissions on another replica than the last one")
         self._closed = self._counter("tao_sessions_closed", "Sessions forgotten", "cause")
         self._tokens = self._counter("tao_tokens", "Tokens of finished turns by kind", "kind")
+        self._reports = self._counter(
+            "tao_tool_reports",
+            "What clients reported of their tools, by event and outcome",
+            "event",
+            "outcome",
+        )
         self._hold = Histogram(
             "tao_hold_seconds",
             "How long dispatched turns were held (model seconds)",
@@ -58,6 +64,10 @@ class GatewayMetrics:
     def page(self) -> bytes:
         """The page in Prometheus' text format."""
         return generate_latest(self.registry)
+
+    def tool_reported(self, event: str, outcome: str) -> None:
+        """Count one report of the tools API; both labels are from closed lists."""
+        self._reports.labels(event, outcome).inc()
 
     def observe(self, event: Event, commands: Sequence[Command]) -> None:
         """Fold one event and its commands in."""

@@ -26,6 +26,7 @@ from tao.gateway.exchange import (
 )
 from tao.gateway.fleet import Fleet
 from tao.gateway.replies import REFUSALS, decision_headers, held_headers, refuse, session_headers
+from tao.gateway.tools import ToolService
 from tao.gateway.wire import lenient
 from tao.gateway.wire.dialects import Dialect
 from tao.gateway.wire.facts import ResponseFacts
@@ -64,8 +65,11 @@ class _Turn:
 class TurnService:
     """Serves the requests that are turns. One per gateway. `cutting`: a cancelled turn is cut off by a shutdown."""
 
-    def __init__(self, config: GatewayConfig, driver: Driver, fleet: Fleet, upstream: Upstream) -> None:
+    def __init__(
+        self, config: GatewayConfig, driver: Driver, fleet: Fleet, upstream: Upstream, tools: ToolService
+    ) -> None:
         self._config = config
+        self._tools = tools
         self._driver = driver
         self._fleet = fleet
         self._upstream = upstream
@@ -119,6 +123,8 @@ class TurnService:
         prompt_tokens = self._tokens.prompt_tokens(identity.session_id, text_bytes)
         if _continues_stored(parsed):
             prompt_tokens += self._footprint_tokens(SessionId(identity.session_id))
+        if resolution.hints.tool_durations:
+            self._tools.measured(identity.session_id, resolution.hints.tool_durations)
         event = TurnArrived(
             self._driver.clock.now(),
             turn_id,
@@ -257,6 +263,7 @@ class TurnService:
             for tool in facts.tools(tools_declared=bool(turn.parsed.tools))
         )
         turn.ticket.finished(usage, tools)
+        self._tools.acts(turn.session)
         self._sessions.answered(
             turn.session,
             asyncio.get_running_loop().time(),
