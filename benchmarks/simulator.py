@@ -29,7 +29,7 @@ TRACES = Path(__file__).resolve().parents[2] / "shared" / "traces"
 TRACE = TRACES / "mini_swe_agent_swebench_verified.jsonl.gz"
 SESSIONS = 500
 WORKERS = 96
-MILLION = 1_000_000
+MILLION = 1_010_000
 
 
 def sessions_of(count: int) -> tuple[str, list[TraceSession]]:

@@ -109,6 +109,9 @@ def seconds_range(
 )
 @click.option("--system-tokens", default=0, show_default=True, help="Shared system prompt if none recorded.")
 @click.option(
+    "--silent-ends", is_flag=True, help="Sessions end without a word: the scheduler has to find out."
+)
+@click.option(
     "--max-prompt-tokens",
     type=click.IntRange(1),
     help="Cut sessions before a longer turn.  [default: what fits]",
@@ -140,6 +143,7 @@ def command(  # noqa: PLR0917 - click passes options as they are named
     hold_max: float,
     human_wait_max: float,
     system_tokens: int,
+    silent_ends: bool,
     max_prompt_tokens: int | None,
     floor: bool,
     faults: bool,
@@ -168,7 +172,7 @@ def command(  # noqa: PLR0917 - click passes options as they are named
             kv_tokens=kv_tokens,
             seed=seed,
             order=Order(sessions, seed if shuffle else None, max_prompt_tokens),
-            workload=WorkloadSettings(human_wait_max, system_tokens, tool_delay, seed),
+            workload=WorkloadSettings(human_wait_max, system_tokens, tool_delay, seed, not silent_ends),
             scheduler=SchedulerSettings(hold_seconds_max=hold_max),
             faults=FaultPlan.drawn(seed, replicas) if faults else None,
         )

@@ -289,7 +289,8 @@ class Simulation:
         self._agenda.book(back_at, self._arrive, session)
 
     def _end(self, at: float, session: PlayedSession) -> None:
-        self._feed(SessionEnded(at, session.id))
+        if self._workload.ends_told:
+            self._feed(SessionEnded(at, session.id))
         self._over(at, session)
 
     def _over(self, at: float, session: PlayedSession) -> None:

@@ -22,12 +22,14 @@ class WorkloadSettings:
     """`human_wait_seconds_max`: cap on each wait for a human. `system_tokens`: shared prompt where none is recorded.
 
     `tool_delay_seconds`: (least, most) of one fixed extra delay per session, drawn by `seed` (paper, appendix G).
+    `ends_told`: clients release their sessions; most of today's do not, and the scheduler has to find out.
     """
 
     human_wait_seconds_max: float = 30.0
     system_tokens: int = 0
     tool_delay_seconds: tuple[float, float] | None = None
     seed: int = 0
+    ends_told: bool = True
 
     def __post_init__(self) -> None:
         if self.human_wait_seconds_max < 0 or self.system_tokens < 0:
@@ -100,6 +102,7 @@ class Workload:
         self._waiting = deque(roots)
         self._arrivals = arrivals
         self._settings = settings
+        self.ends_told = settings.ends_told
 
     def first(self) -> list[tuple[float, PlayedSession]]:
         """Sessions that start by themselves, with their times."""
