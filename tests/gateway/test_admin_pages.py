@@ -8,33 +8,6 @@ from fake_engine import MODEL, Asked, fake_engine, says, status, usage
 from gateway_kit import emulated, fronted, until, words
 from prometheus_client.parser import text_string_to_metric_families
 
-METRICS = {
-    "tao_turns",
-    "tao_dispatches",
-    "tao_refusals",
-    "tao_interrupts",
-    "tao_migrations",
-    "tao_sessions_closed",
-    "tao_tokens",
-    "tao_tool_reports",
-    "tao_hold_seconds",
-    "tao_ttft_seconds",
-    "tao_sessions",
-    "tao_pool_sessions",
-    "tao_waiting_sessions",
-    "tao_held_turns",
-    "tao_held_demand_tokens",
-    "tao_planner_plans",
-    "tao_planner_failures",
-    "tao_planner_fallbacks",
-    "tao_planner_restarts",
-    "tao_planner_seconds",
-    "tao_replica_capacity_tokens",
-    "tao_replica_free_tokens",
-    "tao_replica_up",
-    "tao_replica_turns_in_flight",
-}
-
 
 async def test_state_shows_replicas_sessions_and_engines() -> None:
     async with emulated() as replica, fronted(replica.url, speed=20.0) as front:
@@ -87,7 +60,7 @@ async def test_readiness_and_health() -> None:
         assert (await front.http.get("/")).json() == {"service": "tao", "see": "/state"}
 
 
-async def test_every_metric_is_there_and_counts() -> None:
+async def test_the_metrics_count() -> None:
     async with (
         fake_engine(default=says("a b", counts=usage(500, 20, 400))) as engine,
         fronted(engine.url) as front,
@@ -98,7 +71,6 @@ async def test_every_metric_is_there_and_counts() -> None:
         page = await front.http.get("/metrics")
         assert page.headers["content-type"].startswith("text/plain; version=0.0.4")
         families = {family.name: family for family in text_string_to_metric_families(page.text)}
-        assert {name for name in families if not name.endswith("_created")} == METRICS
         samples = {
             (sample.name, *sorted(sample.labels.values())): sample.value
             for family in families.values()

@@ -37,10 +37,10 @@ async def test_a_run_under_pressure(tmp_path: Path, policy: str) -> None:
             emulated(kv_tokens=4800) as one,
             emulated(kv_tokens=4800) as two,
             fronted(
-                one.url, two.url, policy=policy, speed=200.0, scheduler=BOUNDS, observers=(log.observe,)
+                one.url, two.url, policy=policy, speed=20.0, scheduler=BOUNDS, observers=(log.observe,)
             ) as front,
         ):
-            agents = [asyncio.ensure_future(agent(front, f"s{n}", 4)) for n in range(8)]
+            agents = [asyncio.ensure_future(agent(front, f"s{n}", 4)) for n in range(6)]
             leaver = front.chatting(words(300), "leaver", stream=True)
             await until(lambda: len(front.log) > 40)
             leaver.cancel()
@@ -52,7 +52,7 @@ async def test_a_run_under_pressure(tmp_path: Path, policy: str) -> None:
     assert [(entry.event, entry.commands) for entry in recorded] == entries
     assert replay_log(recorded, make_policy(recorded.policy), recorded.settings) == []
     commands = [command for _, commands in entries for command in commands]
-    assert len([command for command in commands if isinstance(command, DispatchTurn)]) >= 32
+    assert len([command for command in commands if isinstance(command, DispatchTurn)]) >= 24
     if policy == "tao":
         assert any(isinstance(command, ComputePlan) for command in commands), "there was nothing to decide"
         assert any(isinstance(command, InterruptSession) for command in commands), "nobody was interrupted"

@@ -274,3 +274,11 @@ async def test_one_bad_page_does_not_make_a_replica_boundless() -> None:
         await until(lambda: member.sighting.capacity_tokens is None)
         assert (await front.state())["replicas"][0]["capacity_tokens"] == 8192
         assert not front.events(CapacityChanged)
+
+
+async def test_a_plain_openai_compatible_server_will_do() -> None:
+    async with fake_engine(has_pages=False) as engine, fronted(engine.url) as front:
+        (told,) = (await front.state())["engines"]
+        assert told["up"]
+        assert "/metrics answers 404" in told["problems"]
+        assert (await front.chat(session="s")).status_code == 200

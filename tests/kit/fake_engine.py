@@ -45,6 +45,7 @@ class FakeEngine:
     now: int = 0
     aborted: int = 0
     healthy: bool = True
+    has_pages: bool = True  # False: no /health and no /metrics, as a plain OpenAI-compatible server
     served_tokens: int = 0
     page: str | None = None  # instead of the metrics page
     port: int = 0
@@ -82,9 +83,11 @@ class FakeEngine:
         await self._runner.cleanup()
 
     async def _health(self, _: web.Request) -> web.Response:
-        return web.Response(status=200 if self.healthy else 503)
+        return web.Response(status=(200 if self.healthy else 503) if self.has_pages else 404)
 
     async def _metrics(self, _: web.Request) -> web.Response:
+        if not self.has_pages:
+            return web.Response(status=404)
         return web.Response(text=self.page if self.page is not None else self.metrics())
 
     def metrics(self) -> str:
