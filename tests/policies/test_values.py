@@ -111,7 +111,10 @@ def test_explain_names_the_tools_and_the_evidence() -> None:
         "tools": ["bash pytest", "read"],
         "running_seconds": 2.0,
         "returns_in_seconds": 3.0,
+        "returns_in_seconds_p80": 3.0,
+        "chance_within_horizon": 0.0,
         "source": "default",
+        "evidence_seconds_ago": 0.0,
     }
     promised = acting_session(expected_at=9.0, told_at=1.0)
     assert readiness.explain(promised, 2.0)["source"] == "told by the tool interface"

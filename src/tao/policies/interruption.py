@@ -35,6 +35,24 @@ class LeastValueFirst:
         return credit_tokens, self._readiness.ready(session, at), session.footprint_tokens
 
 
+class LongestAwayFirst:
+    """The least credit first; among equals who is expected to stay away longest, then the smallest.
+
+    Its place does the most good for others meanwhile. Times are compared in whole seconds: finer differences mean nothing.
+    """
+
+    def __init__(self, credit: Credit, readiness: Readiness) -> None:
+        self._credit = credit
+        self._readiness = readiness
+
+    def key(self, session: Session, at: float) -> tuple[int, ...]:
+        assert session.home is not None, session
+        credit_tokens = self._credit.tokens(session, at).get(session.home, 0)
+        ready = self._readiness.ready(session, at)
+        away_seconds = 0 if ready else round(self._readiness.away_seconds(session, at))
+        return credit_tokens, ready, -away_seconds, session.footprint_tokens
+
+
 class SmallestFirst:
     """ThunderAgent's order: the smallest context is the cheapest to compute again."""
 

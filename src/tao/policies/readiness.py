@@ -1,18 +1,31 @@
 """Tool-return readiness (method, section 4; paper eq. 5-6): 1 for a session that is back or about to be, else 0.
 
-What the paper leaves open is decided here: a prediction that is overdue is believed again only within probes whose
-distances double, and no longer than `stale_seconds` after the moment it named; a promise of the tool interface is believed
-for `stale_seconds` after it was made.
+Completion observed beats a promise of the tool interface, and that beats the forecast of the predictor. What the paper
+leaves open is decided here: how sure a forecast must be, and that one which is overdue is believed again only within probes
+whose distances double, no longer than `stale_seconds`; a promise is believed for `stale_seconds` after it was made.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from tao.core.facts import Fact, ToolEnded
+from tao.core.facts import Fact, SessionClosed, ToolEnded, ToolStarted
+from tao.core.ids import SessionId
 from tao.core.phases import Acting
 from tao.core.session import Session
-from tao.policies.returns import ReturnPredictor
+from tao.policies.returns import (
+    Absence,
+    Forecast,
+    ReturnCalibration,
+    ReturnPredictor,
+    chance_within,
+    remaining_seconds,
+)
+
+HUMAN_BELIEF_SECONDS = 5.0
+"""A wait for a human is believed in no longer than the method's default, plus the time to staleness: most sessions that end
+without a tool call never come back, and those that do take minutes.
+"""
 
 
 class Readiness(Protocol):
@@ -20,6 +33,9 @@ class Readiness(Protocol):
 
     def ready(self, session: Session, at: float) -> int:
         """1 when the session is back or is expected within the horizon, else 0."""
+
+    def away_seconds(self, session: Session, at: float) -> float:
+        """How much longer the session is expected to stay away; 0 when it is back or overdue."""
 
     def lapsed(self, session: Session, at: float) -> bool:
         """Whether the session is overdue beyond belief: nothing says any more that it will come back."""
@@ -32,70 +48,150 @@ class Readiness(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Return:
-    """The moment at which a session is expected back."""
+class ReadyRule:
+    """When a forecast makes a session ready.
 
-    at: float
-    source: str
+    Its chance to be back within `horizon_seconds` must be at least `chance_least`. Past the end of the forecast it is ready
+    within probes as long as the horizon H that begin 0, 2 H, 6 H, 14 H, ... after it, for `stale_seconds`.
+    """
+
+    horizon_seconds: float = 1.0
+    chance_least: float = 0.5
+    stale_seconds: float = 30.0
+
+    def holds(self, forecast: Forecast, elapsed_seconds: float) -> bool:
+        """Whether a session that has been away so long is ready."""
+        if chance_within(forecast, elapsed_seconds, self.horizon_seconds) >= self.chance_least:
+            return True
+        return self.in_probe(elapsed_seconds - forecast.exhausted_seconds)
+
+    def in_probe(self, overdue_seconds: float) -> bool:
+        """Whether an overdue return is believed in at this moment."""
+        if not 0.0 <= overdue_seconds <= self.stale_seconds:
+            return False
+        start = 0.0
+        gap = self.horizon_seconds
+        while start + self.horizon_seconds < overdue_seconds:
+            start += self.horizon_seconds + gap
+            gap = 2.0 * gap + self.horizon_seconds
+        return overdue_seconds >= start
+
+
+@dataclass(slots=True)
+class _Away:
+    """What is known of one absence. `first` was made at its start, `latest` at `made_at`."""
+
+    absence: Absence
+    since: float
+    first: Forecast
+    latest: Forecast
+    made_at: float
 
 
 class ToolReadiness:
-    """Completion observed, then a promised return, then the predictor."""
+    """Completion observed, then a promised return, then the forecast, made anew every `refresh_seconds`.
+
+    `calibration` compares the forecasts made at the start with what came.
+    """
 
     def __init__(
-        self, predictor: ReturnPredictor, horizon_seconds: float = 1.0, stale_seconds: float = 30.0
+        self, predictor: ReturnPredictor, rule: ReadyRule | None = None, refresh_seconds: float = 10.0
     ) -> None:
-        self._predictor = predictor
-        self._horizon_seconds = horizon_seconds
-        self._stale_seconds = stale_seconds
+        self.predictor = predictor
+        self.calibration = ReturnCalibration()
+        self._rule = rule or ReadyRule()
+        self._refresh_seconds = refresh_seconds
+        self._away: dict[SessionId, _Away] = {}
 
     def ready(self, session: Session, at: float) -> int:
         phase = session.phase
         if not isinstance(phase, Acting) or phase.finished_at is not None:
             return 1
-        overdue_seconds = at - self._expected(phase, at).at
-        if overdue_seconds <= 0:
-            return int(overdue_seconds >= -self._horizon_seconds)
-        return int(overdue_seconds <= self._stale_seconds and self._in_probe(overdue_seconds))
+        promised_at = self._promised_at(phase, at)
+        if promised_at is not None:
+            overdue_seconds = at - promised_at
+            return int(
+                -self._rule.horizon_seconds <= overdue_seconds < 0 or self._rule.in_probe(overdue_seconds)
+            )
+        return int(self._rule.holds(self._forecast(session, phase, at), at - phase.since))
+
+    def away_seconds(self, session: Session, at: float) -> float:
+        phase = session.phase
+        if not isinstance(phase, Acting) or phase.finished_at is not None:
+            return 0.0
+        promised_at = self._promised_at(phase, at)
+        if promised_at is not None:
+            return max(0.0, promised_at - at)
+        return remaining_seconds(self._forecast(session, phase, at), 0.5, at - phase.since)
 
     def lapsed(self, session: Session, at: float) -> bool:
         phase = session.phase
         if not isinstance(phase, Acting):
             return False
-        expected_at = self._expected(phase, at).at if phase.finished_at is None else phase.finished_at
-        return at - expected_at > self._stale_seconds
+        if phase.finished_at is not None:
+            return at - phase.finished_at > self._rule.stale_seconds
+        expected_at = self._promised_at(phase, at)
+        if expected_at is None:
+            expected_seconds = self._forecast(session, phase, at).conservative_seconds
+            if not phase.tools:
+                expected_seconds = min(expected_seconds, HUMAN_BELIEF_SECONDS)
+            expected_at = phase.since + expected_seconds
+        return at - expected_at > self._rule.stale_seconds
 
     def observe(self, fact: Fact) -> None:
-        if isinstance(fact, ToolEnded):
-            self._predictor.learn(fact.tools, fact.duration_seconds)
+        match fact:
+            case ToolStarted(at=at, session=session, tenant=tenant, tools=tools):
+                absence = Absence(tools, tenant, session)
+                forecast = self.predictor.predict(absence)
+                self._away[session] = _Away(absence, at, forecast, forecast, at)
+            case ToolEnded(session=session, tenant=tenant, tools=tools, duration_seconds=duration_seconds):
+                known = self._away.pop(session, None)
+                if known is not None:
+                    self.calibration.record(known.absence, known.first, duration_seconds)
+                self.predictor.learn(Absence(tools, tenant, session), duration_seconds)
+            case SessionClosed(at=at, session=session):
+                known = self._away.pop(session, None)
+                if known is not None:
+                    self.predictor.learn_unfinished(known.absence, at - known.since)
 
     def explain(self, session: Session, at: float) -> Mapping[str, object]:
         phase = session.phase
         if not isinstance(phase, Acting):
             return {}
-        expected = self._expected(phase, at)
-        return {
+        told: dict[str, object] = {
             "tools": [f"{tool.name} {tool.command_head}".strip() for tool in phase.tools],
             "running_seconds": at - phase.since,
-            "returns_in_seconds": expected.at - at,
-            "source": "completion observed" if phase.finished_at is not None else expected.source,
+            "returns_in_seconds": self.away_seconds(session, at),
+        }
+        if phase.finished_at is not None:
+            return {**told, "source": "completion observed", "evidence_seconds_ago": at - phase.finished_at}
+        if phase.told_at is not None and self._promised_at(phase, at) is not None:
+            return {
+                **told,
+                "source": "told by the tool interface",
+                "evidence_seconds_ago": at - phase.told_at,
+            }
+        forecast, elapsed_seconds = self._forecast(session, phase, at), at - phase.since
+        known = self._away.get(session.id)
+        return {
+            **told,
+            "returns_in_seconds_p80": remaining_seconds(forecast, 0.8, elapsed_seconds),
+            "chance_within_horizon": chance_within(forecast, elapsed_seconds, self._rule.horizon_seconds),
+            "source": forecast.source,
+            "evidence_seconds_ago": at - known.made_at if known is not None else 0.0,
         }
 
-    def _expected(self, phase: Acting, at: float) -> _Return:
-        fresh = phase.told_at is not None and at - phase.told_at <= self._stale_seconds
-        if phase.expected_at is not None and fresh:
-            return _Return(phase.expected_at, "told by the tool interface")
-        prediction = self._predictor.predict(phase.tools)
-        return _Return(phase.since + prediction.duration_seconds, prediction.source)
+    def _promised_at(self, phase: Acting, at: float) -> float | None:
+        fresh = phase.told_at is not None and at - phase.told_at <= self._rule.stale_seconds
+        return phase.expected_at if fresh else None
 
-    def _in_probe(self, overdue_seconds: float) -> bool:
-        """Probes as long as the horizon H begin at 0, 2H, 6H, 14H, ... after the predicted return."""
-        start = 0.0
-        gap = self._horizon_seconds
-        while start + self._horizon_seconds < overdue_seconds:
-            start += self._horizon_seconds + gap
-            gap = 2.0 * gap + self._horizon_seconds
-        return overdue_seconds >= start
+    def _forecast(self, session: Session, phase: Acting, at: float) -> Forecast:
+        known = self._away.get(session.id)
+        if known is None or known.since != phase.since:
+            return self.predictor.predict(Absence(phase.tools, session.tenant, session.id))
+        if at - known.made_at > self._refresh_seconds:
+            known.latest, known.made_at = self.predictor.predict(known.absence), at
+        return known.latest
 
 
 class NoReadiness:
@@ -106,6 +202,9 @@ class NoReadiness:
 
     def ready(self, session: Session, at: float) -> int:  # noqa: ARG002
         return 0
+
+    def away_seconds(self, session: Session, at: float) -> float:  # noqa: ARG002
+        return 0.0
 
     def lapsed(self, session: Session, at: float) -> bool:
         return isinstance(session.phase, Acting) and at - session.phase.since > self._believed_seconds

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tao.core.events import ToolCall
-from tao.policies.returns import EmpiricalBernstein, Prediction
+from tao.policies.returns import Absence, EmpiricalBernstein, PointForecast
 
 BASH, READ = ToolCall("bash"), ToolCall("read")
 
@@ -15,58 +15,60 @@ BASH, READ = ToolCall("bash"), ToolCall("read")
 def learned(*durations: float, tool: ToolCall = BASH) -> EmpiricalBernstein:
     predictor = EmpiricalBernstein()
     for seconds in durations:
-        predictor.learn((tool,), seconds)
+        predictor.learn(Absence((tool,)), seconds)
     return predictor
 
 
 def test_nothing_known() -> None:
-    assert EmpiricalBernstein().predict((BASH,)) == Prediction(5.0, "default")
-    assert EmpiricalBernstein(default_seconds=8.0).predict(()) == Prediction(8.0, "default")
+    assert EmpiricalBernstein().predict(Absence((BASH,))) == PointForecast(5.0, "default")
+    assert EmpiricalBernstein(default_seconds=8.0).predict(Absence(())) == PointForecast(8.0, "default")
 
 
 def test_one_call_has_no_spread() -> None:
-    assert learned(7.0).predict((BASH,)) == Prediction(7.0, "history of bash")
+    assert learned(7.0).predict(Absence((BASH,))) == PointForecast(7.0, "history of bash")
 
 
 def test_two_calls_say_little_and_the_margin_is_capped_at_the_mean() -> None:
     """mean 3, variance 2, range 2: sqrt(2*2*2.047) + 3*2*2.047 = 15.1, capped at 3."""
-    assert learned(2.0, 4.0).predict((BASH,)).duration_seconds == pytest.approx(6.0)
+    assert learned(2.0, 4.0).predict(Absence((BASH,))).quantile(0.5) == pytest.approx(6.0)
 
 
 def test_many_calls_say_much() -> None:
     """mean 10, variance 0.01005, range 0.2, n 200: sqrt(2*0.01005*0.02047) + 3*0.2*0.02047 = 0.02029 + 0.01228."""
-    assert learned(*[9.9, 10.1] * 100).predict((BASH,)).duration_seconds == pytest.approx(10.03257, abs=1e-5)
+    assert learned(*[9.9, 10.1] * 100).predict(Absence((BASH,))).quantile(0.5) == pytest.approx(
+        10.03257, abs=1e-5
+    )
 
 
 def test_the_risk_is_a_parameter() -> None:
     """ln(3 / 0.5) = 1.7918: sqrt(2*0.01005*0.008959) + 3*0.2*0.008959 = 0.01342 + 0.00538."""
     predictor = EmpiricalBernstein(risk=0.5)
     for seconds in [9.9, 10.1] * 100:
-        predictor.learn((BASH,), seconds)
-    assert predictor.predict((BASH,)).duration_seconds == pytest.approx(10.01880, abs=1e-5)
+        predictor.learn(Absence((BASH,)), seconds)
+    assert predictor.predict(Absence((BASH,))).quantile(0.5) == pytest.approx(10.01880, abs=1e-5)
 
 
 def test_an_unknown_tool_takes_what_all_tools_take() -> None:
-    assert learned(4.0).predict((READ,)) == Prediction(4.0, "history of all tools")
+    assert learned(4.0).predict(Absence((READ,))) == PointForecast(4.0, "history of all tools")
 
 
 def test_the_longest_of_parallel_tools_counts() -> None:
     predictor = learned(4.0)
-    predictor.learn((READ,), 1.0)
-    assert predictor.predict((READ, BASH)) == Prediction(4.0, "history of bash")
+    predictor.learn(Absence((READ,)), 1.0)
+    assert predictor.predict(Absence((READ, BASH))) == PointForecast(4.0, "history of bash")
 
 
 def test_parallel_tools_teach_only_the_global_history() -> None:
     predictor = EmpiricalBernstein()
-    predictor.learn((BASH, READ), 9.0)
-    assert predictor.predict((BASH,)) == Prediction(9.0, "history of all tools")
+    predictor.learn(Absence((BASH, READ)), 9.0)
+    assert predictor.predict(Absence((BASH,))) == PointForecast(9.0, "history of all tools")
 
 
 def test_humans_have_a_history_of_their_own() -> None:
     predictor = learned(1.0)
-    predictor.learn((), 300.0)
-    assert predictor.predict(()).duration_seconds == 300.0
-    assert predictor.predict((READ,)).duration_seconds == 1.0
+    predictor.learn(Absence(()), 300.0)
+    assert predictor.predict(Absence(())).quantile(0.5) == 300.0
+    assert predictor.predict(Absence((READ,))).quantile(0.5) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -76,21 +78,21 @@ def test_a_literal_sleep_beats_history_and_its_timeout_bounds_it(
     sleep: float, timeout: float | None, expected: float
 ) -> None:
     call = ToolCall("bash", "sleep", sleep, timeout)
-    assert learned(4.0).predict((call,)) == Prediction(expected, "sleep")
+    assert learned(4.0).predict(Absence((call,))) == PointForecast(expected, "sleep")
 
 
 def test_the_table_is_bounded_and_forgets_what_was_learned_of_longest_ago() -> None:
     predictor = EmpiricalBernstein(tools_max=2)
     for name, seconds in (("p", 1.0), ("q", 2.0), ("p", 1.0), ("r", 3.0)):
-        predictor.learn((ToolCall(name),), seconds)
-    assert predictor.predict((ToolCall("p"),)).source == "history of p"
-    assert predictor.predict((ToolCall("q"),)).source == "history of all tools"
-    assert predictor.predict((ToolCall("r"),)).source == "history of r"
+        predictor.learn(Absence((ToolCall(name),)), seconds)
+    assert predictor.predict(Absence((ToolCall("p"),))).source == "history of p"
+    assert predictor.predict(Absence((ToolCall("q"),))).source == "history of all tools"
+    assert predictor.predict(Absence((ToolCall("r"),))).source == "history of r"
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=50))
 def test_the_prediction_is_conservative_and_at_most_twice_the_mean(durations: list[float]) -> None:
-    predicted = learned(*durations).predict((BASH,)).duration_seconds
+    predicted = learned(*durations).predict(Absence((BASH,))).quantile(0.5)
     mean = sum(durations) / len(durations)
     assert isfinite(predicted)
     assert mean * (1 - 1e-9) <= predicted <= 2 * mean * (1 + 1e-9) < inf

@@ -1,0 +1,197 @@
+"""Our predictor: histograms at five levels, each filled up from the more general one (hierarchical back-off).
+
+All calls -> this tool -> this class (tool, command head, time-out) -> the class in this tenant -> in this session. Where a
+level has seen little, the level above speaks; with every call it counts for more: `p = (counts + k * p_above) / (n + k)`,
+a Dirichlet prior whose strength `k` is in calls. Every level forgets exponentially and is bounded in keys.
+"""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+
+from tao.policies.returns.bins import BIN_COUNT, bin_of
+from tao.policies.returns.classes import CallClass, Kind, classes_of, short_name
+from tao.policies.returns.coverage import IntervalCoverage
+from tao.policies.returns.forecast import DelayedForecast, HistogramForecast, LatestForecast
+from tao.policies.returns.port import Absence, Forecast, LearnedStateError
+from tao.policies.returns.sketch import Sketch, SketchTable
+from tao.policies.returns.state import sketch_from_json, sketch_to_json, state_section
+
+PRIOR_SECONDS: Mapping[Kind, float] = {
+    Kind.RUN: 5.0,
+    Kind.AFTER_SLEEP: 0.2,
+    Kind.BACKGROUND: 0.05,
+    Kind.HUMAN: 120.0,
+}
+"""What is believed before anything was seen: the method's default for tools, the median of recorded traces for the rest."""
+
+PRIOR_WEIGHT = 0.5
+TAIL_MASS = 1e-5
+"""In every bin of every forecast, so that some chance is left however long it takes."""
+
+SCORED_EVERY = 4
+"""One in so many completed calls is scored for the calibration of intervals."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """`keys_max` histograms, each of a weight between one and two `weight_max`; `strength` k of the level above."""
+
+    source: str
+    keys_max: int
+    weight_max: float
+    strength: float
+
+
+ROOT_WEIGHT_MAX = 500.0
+LEVELS = (
+    Level("tool", 16_384, 70.0, 5.0),
+    Level("command", 16_384, 70.0, 5.0),
+    Level("tenant", 16_384, 40.0, 5.0),
+    Level("session", 16_384, 6.0, 3.0),
+)
+LASTING = 3
+"""How many of the levels outlive the process; sessions do not."""
+
+
+class BackoffHistogram:
+    """`backoff-histogram`. At most `4 + 4 * 16,384` histograms of 64 bins, about 40 MiB, whatever names it is told."""
+
+    name = "backoff-histogram"
+
+    def __init__(self) -> None:
+        self._roots = {kind: _prior(seconds) for kind, seconds in PRIOR_SECONDS.items()}
+        self._tables = tuple(SketchTable(level.keys_max, level.weight_max) for level in LEVELS)
+        self._coverage = IntervalCoverage()
+        self._learned = 0
+
+    def learn(self, absence: Absence, duration_seconds: float) -> None:
+        """Of parallel tools nobody says which lasted so long: only the histogram of all calls learns."""
+        classes = classes_of(absence)
+        self._learned += 1
+        if self._learned % SCORED_EVERY == 0 and absence.tools:
+            self._score(absence, classes, duration_seconds)
+        one = classes[0]
+        seconds = max(0.0, duration_seconds - one.delay_seconds)
+        self._roots[one.kind].add(seconds, ROOT_WEIGHT_MAX)
+        if len(absence.tools) <= 1:
+            for key, table in zip(_keys(one, absence), self._tables, strict=True):
+                if key is not None:
+                    table.touched(key).add(seconds, table.weight_max)
+
+    def learn_unfinished(self, absence: Absence, elapsed_seconds: float) -> None:
+        """The call is spread over the longer durations, by the chances that they had (Efron's redistribution)."""
+        if len(absence.tools) > 1:
+            return
+        one = classes_of(absence)[0]
+        forecast = self._of_class(one, absence, None)
+        masses = forecast.masses_beyond(max(0.0, elapsed_seconds - one.delay_seconds))
+        self._roots[one.kind].add_masses(masses, ROOT_WEIGHT_MAX)
+        for key, table in zip(_keys(one, absence), self._tables, strict=True):
+            if key is not None:
+                table.touched(key).add_masses(masses, table.weight_max)
+
+    def predict(self, absence: Absence) -> Forecast:
+        classes = classes_of(absence)
+        if len(classes) == 1:
+            return self._with_delay(classes[0], absence)
+        return LatestForecast(tuple(self._with_delay(one, absence) for one in classes))
+
+    def export_state(self) -> dict[str, object]:
+        lasting = zip(LEVELS[:LASTING], self._tables[:LASTING], strict=True)
+        return {
+            "roots": {kind.value: sketch_to_json(sketch) for kind, sketch in self._roots.items()},
+            "levels": {
+                level.source: [[key, sketch_to_json(sketch)] for key, sketch in table.items()]
+                for level, table in lasting
+            },
+            "coverage": self._coverage.to_json(),
+        }
+
+    def import_state(self, state: Mapping[str, object]) -> None:
+        roots = state_section(state, "roots", dict)
+        levels = state_section(state, "levels", dict)
+        coverage = IntervalCoverage.from_json(state_section(state, "coverage", list))
+        new_roots = {kind: sketch_from_json(roots.get(kind.value)) for kind in self._roots}
+        new_tables = [SketchTable(level.keys_max, level.weight_max) for level in LEVELS]
+        for level, table in zip(LEVELS[:LASTING], new_tables[:LASTING], strict=True):
+            for key, sketch in _rows(state_section(levels, level.source, list)):
+                table.put(key, sketch)
+        self._roots, self._tables, self._coverage = new_roots, tuple(new_tables), coverage
+
+    def _with_delay(self, one: CallClass, absence: Absence) -> Forecast:
+        timeout_seconds = (
+            next((t.timeout_seconds for t in absence.tools), None) if len(absence.tools) == 1 else None
+        )
+        forecast = self._of_class(one, absence, timeout_seconds)
+        return forecast if one.kind is not Kind.AFTER_SLEEP else DelayedForecast(forecast, one.delay_seconds)
+
+    def _of_class(self, one: CallClass, absence: Absence, timeout_seconds: float | None) -> HistogramForecast:
+        """Mix the levels. A level weighs `1 / (n + k)`, and what is above it `k / (n + k)`."""
+        root = self._roots[one.kind]
+        parts = [(root, 1.0 / root.weight)]
+        source = "default" if root.weight <= PRIOR_WEIGHT else "history of all tools"
+        if one.kind is Kind.HUMAN:
+            source = "history of human waits"
+        for key, table, level in zip(_keys(one, absence), self._tables, LEVELS, strict=True):
+            sketch = table.get(key) if key is not None else None
+            if sketch is not None:
+                total = sketch.weight + level.strength
+                parts = [(part, share * level.strength / total) for part, share in parts]
+                parts.append((sketch, 1.0 / total))
+                source = f"history of this {level.source}"
+        cumulative = _mixed(parts)
+        if timeout_seconds is not None:
+            _cut(cumulative, timeout_seconds)
+        return HistogramForecast(cumulative, source, self._coverage.table)
+
+    def _score(self, absence: Absence, classes: list[CallClass], duration_seconds: float) -> None:
+        if len(classes) == 1:
+            timeout_seconds = absence.tools[0].timeout_seconds
+            forecast = self._of_class(classes[0], absence, timeout_seconds)
+            self._coverage.add(forecast.surprise(max(0.0, duration_seconds - classes[0].delay_seconds)))
+
+
+def _keys(one: CallClass, absence: Absence) -> tuple[Hashable, Hashable, Hashable, Hashable]:
+    """The key at each of `LEVELS`; None where a level does not apply."""
+    return (
+        one.tool if one.kind is Kind.RUN else None,
+        one.key,
+        (short_name(absence.tenant), *one.key),
+        (short_name(absence.session), *one.key) if absence.session else None,
+    )
+
+
+def _prior(seconds: float) -> Sketch:
+    masses = [0.0] * BIN_COUNT
+    masses[bin_of(seconds)] = PRIOR_WEIGHT
+    return Sketch(masses)
+
+
+def _mixed(parts: list[tuple[Sketch, float]]) -> list[float]:
+    """The cumulative sum of the sketches, each times its factor."""
+    masses = [TAIL_MASS] * BIN_COUNT
+    for sketch, factor in parts:
+        if factor * sketch.weight > 0.002:  # what weighs less than that is not worth the time
+            masses = [mass + factor * own for mass, own in zip(masses, sketch.masses, strict=True)]
+    return list(accumulate(masses))
+
+
+def _cut(cumulative: list[float], timeout_seconds: float) -> None:
+    """Who would run past the time-out ends there; only the tail mass stays, since tools may be slow to die."""
+    last = bin_of(timeout_seconds)
+    total = cumulative[-1]
+    for index in range(last, BIN_COUNT):
+        cumulative[index] = total - TAIL_MASS * (BIN_COUNT - 1 - index)
+
+
+def _rows(rows: list[object]) -> list[tuple[Hashable, Sketch]]:
+    found: list[tuple[Hashable, Sketch]] = []
+    for row in rows:
+        key, pairs = row if isinstance(row, list) and len(row) == 2 else (None, None)
+        if isinstance(key, list) and key and all(isinstance(part, str) for part in key):
+            key = tuple(key)
+        if not isinstance(key, str | tuple):
+            raise LearnedStateError(f"not a key of a histogram: {key!r}")
+        found.append((key, sketch_from_json(pairs)))
+    return found

@@ -1,0 +1,194 @@
+"""Forecasts of durations: a point, a histogram, one that starts after a literal sleep, the latest of several.
+
+Also what follows from any forecast once some time has passed. Pure arithmetic; it must not know tools or histories.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tao.policies.returns.bins import BIN_COUNT, UPPER_SECONDS, bin_of, lower_seconds
+from tao.policies.returns.port import Forecast
+
+CONSERVATIVE_LEVEL = 0.8
+EXHAUSTED_LEVEL = 0.99
+
+
+def remaining_seconds(forecast: Forecast, level: float, elapsed_seconds: float) -> float:
+    """Quantile of the time that is left, given that the absence has lasted `elapsed_seconds`; 0 when overdue."""
+    survival = forecast.survival(elapsed_seconds)
+    if survival <= 0.0:
+        return 0.0
+    return max(0.0, forecast.quantile(1.0 - (1.0 - level) * survival) - elapsed_seconds)
+
+
+def chance_within(forecast: Forecast, elapsed_seconds: float, horizon_seconds: float) -> float:
+    """The chance that the absence ends within the horizon, given that it has lasted `elapsed_seconds` (the hazard for
+    a horizon of one second); 0 where the forecast knows nothing more.
+    """
+    survival = forecast.survival(elapsed_seconds)
+    if survival <= 0.0:
+        return 0.0
+    return 1.0 - forecast.survival(elapsed_seconds + horizon_seconds) / survival
+
+
+@dataclass(frozen=True, slots=True)
+class PointForecast:
+    """One duration and no doubt."""
+
+    duration_seconds: float
+    source: str
+
+    @property
+    def conservative_seconds(self) -> float:
+        return self.duration_seconds
+
+    @property
+    def exhausted_seconds(self) -> float:
+        return self.duration_seconds
+
+    def survival(self, elapsed_seconds: float) -> float:
+        return 1.0 if elapsed_seconds < self.duration_seconds else 0.0
+
+    def quantile(self, level: float) -> float:  # noqa: ARG002
+        return self.duration_seconds
+
+    def interval(self, level: float) -> tuple[float, float]:  # noqa: ARG002
+        return self.duration_seconds, self.duration_seconds
+
+
+class HistogramForecast:
+    """A cumulative histogram over the bins of `bins`, linear in time within a bin.
+
+    `cumulative`: one number a bin, non-decreasing, the last above 0. `central_level` turns the nominal level of an
+    interval into the one that has held the truth so often (calibration); an interval ends at edges of bins.
+    """
+
+    __slots__ = ("_central_level", "_cumulative", "_total", "source")
+
+    def __init__(
+        self, cumulative: Sequence[float], source: str, central_level: Sequence[float] | None = None
+    ) -> None:
+        self._cumulative = cumulative
+        self._total = cumulative[-1]
+        self._central_level = central_level
+        self.source = source
+
+    @property
+    def conservative_seconds(self) -> float:
+        return self.quantile(CONSERVATIVE_LEVEL)
+
+    @property
+    def exhausted_seconds(self) -> float:
+        return self.quantile(EXHAUSTED_LEVEL)
+
+    def survival(self, elapsed_seconds: float) -> float:
+        if elapsed_seconds <= 0.0:
+            return 1.0
+        index = bin_of(elapsed_seconds)
+        below = self._cumulative[index - 1] if index else 0.0
+        lower = lower_seconds(index)
+        share = min(1.0, (elapsed_seconds - lower) / (UPPER_SECONDS[index] - lower))
+        return 1.0 - (below + share * (self._cumulative[index] - below)) / self._total
+
+    def quantile(self, level: float) -> float:
+        mass = level * self._total
+        index = self._bin_at(level)
+        below = self._cumulative[index - 1] if index else 0.0
+        lower = lower_seconds(index)
+        share = min(1.0, max(0.0, (mass - below) / (self._cumulative[index] - below)))
+        return lower + share * (UPPER_SECONDS[index] - lower)
+
+    def interval(self, level: float) -> tuple[float, float]:
+        central = level if self._central_level is None else _calibrated(self._central_level, level)
+        first, last = self._bin_at(0.5 - central / 2.0), self._bin_at(0.5 + central / 2.0)
+        return lower_seconds(first), UPPER_SECONDS[last]
+
+    def surprise(self, duration_seconds: float) -> float:
+        """The least nominal level of a central interval that holds the bin of this duration, 0 to 1."""
+        index = bin_of(duration_seconds)
+        below = self._cumulative[index - 1] / self._total if index else 0.0
+        upto = self._cumulative[index] / self._total
+        return max(0.0, 1.0 - 2.0 * upto, 2.0 * below - 1.0)
+
+    def masses_beyond(self, elapsed_seconds: float) -> list[float]:
+        """Chance of each bin, given that the absence lasts longer than this; they sum to 1."""
+        first = bin_of(elapsed_seconds)
+        floor = self._cumulative[first - 1] if first else 0.0
+        beyond = self._total - floor
+        masses = [0.0] * BIN_COUNT
+        for index in range(first, BIN_COUNT):
+            masses[index] = (self._cumulative[index] - floor) / beyond
+            floor = self._cumulative[index]
+        return masses
+
+    def _bin_at(self, level: float) -> int:
+        return min(bisect_left(self._cumulative, level * self._total), BIN_COUNT - 1)
+
+
+def _calibrated(central_level: Sequence[float], level: float) -> float:
+    """Interpolate a table of levels at 0, 1/n, ... 1."""
+    position = level * (len(central_level) - 1)
+    index = min(int(position), len(central_level) - 2)
+    low, high = central_level[index], central_level[index + 1]
+    return low + (position - index) * (high - low)
+
+
+@dataclass(frozen=True, slots=True)
+class DelayedForecast:
+    """What `forecast` says, counted from the end of a literal sleep of `delay_seconds`."""
+
+    forecast: Forecast
+    delay_seconds: float
+    source: str = "sleep"
+
+    @property
+    def conservative_seconds(self) -> float:
+        return self.delay_seconds + self.forecast.conservative_seconds
+
+    @property
+    def exhausted_seconds(self) -> float:
+        return self.delay_seconds + self.forecast.exhausted_seconds
+
+    def survival(self, elapsed_seconds: float) -> float:
+        return self.forecast.survival(elapsed_seconds - self.delay_seconds)
+
+    def quantile(self, level: float) -> float:
+        return self.delay_seconds + self.forecast.quantile(level)
+
+    def interval(self, level: float) -> tuple[float, float]:
+        low, high = self.forecast.interval(level)
+        return self.delay_seconds + low, self.delay_seconds + high
+
+
+@dataclass(frozen=True, slots=True)
+class LatestForecast:
+    """Tools that run side by side: the session is back when the last of them ends.
+
+    They are taken to be slow or fast together, since they share a machine and often a kind; then every quantile is the
+    largest of theirs.
+    """
+
+    forecasts: tuple[Forecast, ...]
+
+    @property
+    def source(self) -> str:
+        return max(self.forecasts, key=lambda f: f.quantile(0.5)).source
+
+    @property
+    def conservative_seconds(self) -> float:
+        return max(f.conservative_seconds for f in self.forecasts)
+
+    @property
+    def exhausted_seconds(self) -> float:
+        return max(f.exhausted_seconds for f in self.forecasts)
+
+    def survival(self, elapsed_seconds: float) -> float:
+        return max(f.survival(elapsed_seconds) for f in self.forecasts)
+
+    def quantile(self, level: float) -> float:
+        return max(f.quantile(level) for f in self.forecasts)
+
+    def interval(self, level: float) -> tuple[float, float]:
+        bounds = [f.interval(level) for f in self.forecasts]
+        return max(low for low, _ in bounds), max(high for _, high in bounds)
