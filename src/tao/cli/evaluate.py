@@ -47,6 +47,7 @@ SUFFIXES = (".jsonl.gz", ".jsonl")
 )
 @click.option("--seeds", type=click.IntRange(1, 1000), help="Seeds for each run, instead of the suite's.")
 @click.option("--processes", type=click.IntRange(1), help="Processes to use.  [default: all cores]")
+@click.option("--ray", "ray_address", metavar="ADDRESS", help="Spread the runs over this Ray cluster.")
 def command(  # noqa: PLR0917 - click passes options as they are named
     suites: tuple[str, ...],
     quick: bool,
@@ -54,6 +55,7 @@ def command(  # noqa: PLR0917 - click passes options as they are named
     out: Path,
     seeds: int | None,
     processes: int | None,
+    ray_address: str | None,
 ) -> None:
     """Run suites of simulations and write a report of each: SUITE.html (self-contained) and SUITE.json.
 
@@ -71,7 +73,7 @@ def command(  # noqa: PLR0917 - click passes options as they are named
         for name, suite in chosen:
             sized = made_small(suite) if quick else suite
             seeded = sized if seeds is None else with_seeds(sized, seeds)
-            evaluation = _evaluate(seeded, folder, processes)
+            evaluation = _evaluate(seeded, folder, processes, ray_address)
             _write(evaluation, _command_line(name, quick=quick, traces=traces_dir, seeds=seeds), out)
             _show(evaluation)
             sound &= not evaluation.violations
@@ -98,12 +100,14 @@ def _command_line(name: str, *, quick: bool, traces: Path | None, seeds: int | N
     return shlex.join(parts)
 
 
-def _evaluate(suite: Suite, folder: Path | None, processes: int | None) -> Evaluation:
+def _evaluate(
+    suite: Suite, folder: Path | None, processes: int | None, ray_address: str | None
+) -> Evaluation:
     names = list(dict.fromkeys(name for setting in suite.settings for name in setting.traces))
     traces, stand_ins = _read_all(names, folder)
     cases = list(cases_of(suite, {name: len(sessions) for name, sessions in traces.items()}))
     click.echo(f"{suite.name}: {len(cases)} runs", err=True)
-    results = run_with_progress([case.spec for case in cases], traces, processes)
+    results = run_with_progress([case.spec for case in cases], traces, processes, ray_address)
     return evaluation_of(suite, cases, results, stand_ins)
 
 

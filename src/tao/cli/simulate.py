@@ -20,6 +20,7 @@ from tao.enginemodel import load_profile, profile_names
 from tao.policies import make_policy
 from tao.report.bounds import floors_of
 from tao.report.terminal import console_for_tables, runs_table
+from tao.sim.cluster import run_all_on_ray
 from tao.sim.faults import FaultPlan
 from tao.sim.run import Order, RunResult, RunSpec
 from tao.sim.sweep import OnTurns, RunFailedError, Traces, run_all
@@ -123,6 +124,7 @@ def seconds_range(
     "--faults", is_flag=True, help="Let things go wrong, by --seed: replicas, clients, tools, messages."
 )
 @click.option("--processes", type=click.IntRange(1), help="Processes to use.  [default: all cores]")
+@click.option("--ray", "ray_address", metavar="ADDRESS", help="Spread the runs over this Ray cluster.")
 @click.option("--json", "json_path", metavar="OUT", help="Write the figures to this file; - for the output.")
 @click.option(
     "--skip-bad-lines", is_flag=True, help="Count bad lines and go on, instead of refusing the trace."
@@ -148,6 +150,7 @@ def command(  # noqa: PLR0917 - click passes options as they are named
     floor: bool,
     faults: bool,
     processes: int | None,
+    ray_address: str | None,
     json_path: str | None,
     skip_bad_lines: bool,
 ) -> None:
@@ -183,7 +186,7 @@ def command(  # noqa: PLR0917 - click passes options as they are named
             floor=floor,
         )
         sessions_of = {name: read_sessions(name, skipped if skip_bad_lines else None) for name in base.traces}
-        results = run_with_progress(sweep.specs(), sessions_of, processes)
+        results = run_with_progress(sweep.specs(), sessions_of, processes, ray_address)
     except (ValueError, TraceError) as error:
         raise click.UsageError(str(error)) from error
     _show(sweep, results, skipped, json_path)
@@ -212,11 +215,15 @@ def read_sessions(name: str, skipped: SkippedLines | None = None) -> list[TraceS
     return list(read_trace(path, on_bad_line=refuse if skipped is None else skipped))
 
 
-def run_with_progress(specs: Sequence[RunSpec], traces: Traces, processes: int | None) -> list[RunResult]:
+def run_with_progress(
+    specs: Sequence[RunSpec], traces: Traces, processes: int | None, ray_address: str | None = None
+) -> list[RunResult]:
     """Run all, with a bar where a person looks on. A run that breaks off ends the command with exit code 1."""
     turns = sum(len(session.turns) for spec in specs for name in spec.traces for session in traces[name])
     try:
         with _progress_bar(Console(stderr=True), turns, len(specs)) as on_turns:
+            if ray_address is not None:
+                return run_all_on_ray(specs, traces, ray_address, on_turns)
             return run_all(specs, traces, processes, on_turns)
     except RunFailedError as error:
         raise click.ClickException(

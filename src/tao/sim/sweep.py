@@ -62,13 +62,14 @@ def _run_here(specs: Sequence[RunSpec], traces: Traces, on_turns: OnTurns | None
             if on_turns is not None and count % TURNS_A_REPORT == 0:
                 on_turns(turns)
 
-        results.append(_run(spec, traces, ended))
+        results.append(run_one(spec, traces, ended))
         if on_turns is not None:
             on_turns(turns)
     return results
 
 
-def _run(spec: RunSpec, traces: Traces, ended: Callable[[int], None]) -> RunResult:
+def run_one(spec: RunSpec, traces: Traces, ended: Callable[[int], None] | None = None) -> RunResult:
+    """One run, with defects told as RunFailedError."""
     try:
         return run(spec, traces, ended)
     except ValueError:
@@ -115,4 +116,4 @@ def _run_in_child(index: int, spec: RunSpec) -> RunResult:
     def ended(count: int) -> None:
         _Child.turns[index] = count
 
-    return _run(spec, _Child.traces, ended)
+    return run_one(spec, _Child.traces, ended)
