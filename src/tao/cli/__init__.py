@@ -18,7 +18,9 @@ COMMANDS = {
     "simulate": "Simulate policies on recorded sessions in virtual time.",
     "evaluate": "Run suites of simulations and report what each policy wins and loses.",
     "trace": "Convert, count and sample traces of agent sessions.",
+    "hooks": "Make other programs report their tools to TAO: Claude Code.",
     "plan": "Solve one joint decision from a snapshot file.",
+    "predict": "Predict tool returns on recorded sessions and say how well.",
 }
 
 

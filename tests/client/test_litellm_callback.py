@@ -1,0 +1,123 @@
+"""The LiteLLM callback: with LiteLLM itself where it is installed, and by its documented methods everywhere."""
+
+import asyncio
+import json
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from fake_engine import fake_engine, says, usage
+from gateway_kit import fronted, until
+
+from tao.client import ToolEvents
+from tao.client.litellm import LiteLLMToolEvents, tool_callback
+from tao.core.events import ToolFinished
+from tests.clients.mini_swe_agent import executable
+from tests.gateway_tools.tools_kit import acting, is_over
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def python_with_litellm() -> Path | None:
+    try:
+        python = executable().parent / "python"
+    except FileNotFoundError:
+        return None
+    return python if python.exists() else None
+
+
+@pytest.mark.clients
+@pytest.mark.slow
+@pytest.mark.skipif(python_with_litellm() is None, reason="LiteLLM is not installed: run `make clients`")
+@pytest.mark.parametrize("mode", ["sync", "async", "stream"])
+async def test_litellm_reports_the_tools_of_an_agent_that_has_no_session_id(mode: str) -> None:
+    async with (
+        fake_engine(default=says("done", counts=usage(400, 10))) as engine,
+        fronted(engine.url) as front,
+    ):
+        engine.then(says("ok", tools=["bash"], counts=usage(300, 20)))
+        done = await asyncio.to_thread(
+            subprocess.run,
+            [str(python_with_litellm()), str(Path(__file__).parent / "litellm_agent.py"), front.url, mode],
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+            env={
+                "PYTHONPATH": str(ROOT / "src"),
+                "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+                "PATH": "/usr/bin:/bin",
+            },
+        )
+        assert done.returncode == 0, done.stderr
+        told = json.loads(done.stdout.splitlines()[-1])
+        assert [(call["call_id"], call["tool"], call["state"]) for call in told["before"]] == [
+            ("call0", "bash", "running")
+        ]
+        assert [call["call_id"] for call in told["after"]] == ["call0"]
+        assert told["dropped"] == 0
+
+
+# --- by its documented methods ------------------------------------------------------------------------------
+
+
+def answer(session: str | None, *calls: tuple[str, str]) -> Any:
+    """A response as LiteLLM hands it to a callback."""
+    tool_calls = [SimpleNamespace(id=call_id, function=SimpleNamespace(name=name)) for call_id, name in calls]
+    headers = {} if session is None else {"llm_provider-x-tao-session": session}
+    return SimpleNamespace(
+        choices=[SimpleNamespace(message=SimpleNamespace(tool_calls=tool_calls))],
+        _hidden_params={"additional_headers": headers},
+    )
+
+
+def results(*call_ids: str) -> list[dict[str, Any]]:
+    """A conversation that ends with the results of these calls."""
+    return [
+        {"role": "tool", "tool_call_id": "older", "content": "x"},
+        {"role": "assistant", "content": None},
+        *({"role": "tool", "tool_call_id": call_id, "content": "ok"} for call_id in call_ids),
+    ]
+
+
+async def test_tools_begin_with_the_answer_and_end_with_the_next_request() -> None:
+    async with acting("bash", "read") as (front, _):
+        events = ToolEvents(front.url)
+        callback = LiteLLMToolEvents(events)
+        await callback.async_log_success_event(
+            {}, answer("public/s", ("a", "bash"), ("b", "read")), None, None
+        )
+        callback.log_pre_api_call("m", results("a"), {})
+        await asyncio.to_thread(events.flush)
+        assert not is_over(front)
+        callback.log_pre_api_call("m", results("a", "b"), {})
+        await until(lambda: front.events(ToolFinished))
+        events.close()
+
+
+@pytest.mark.parametrize(
+    "response",
+    [None, answer(None, ("a", "bash")), SimpleNamespace(choices=None), answer("s"), answer("s", ("", ""))],
+)
+def test_responses_that_say_nothing_are_passed_over(response: Any) -> None:
+    callback = LiteLLMToolEvents(ToolEvents("http://127.0.0.1:9"))
+    callback.log_success_event({"response_headers": None}, response, None, None)
+    callback.log_success_event(None, response, None, None)
+    callback.log_pre_api_call("m", None, {})
+    callback.log_pre_api_call("m", ["x", {"role": "tool"}], {})
+    assert not callback._open
+
+
+def test_open_calls_are_bounded() -> None:
+    callback = LiteLLMToolEvents(ToolEvents("http://127.0.0.1:9"))
+    for number in range(5000):
+        callback.log_success_event({}, answer("s", (f"c{number}", "bash")), None, None)
+    assert len(callback._open) == 4096
+    callback._events.close()
+
+
+def test_without_litellm_the_error_names_it() -> None:
+    with pytest.raises(ImportError, match="litellm"):
+        tool_callback(ToolEvents("http://127.0.0.1:9"))
