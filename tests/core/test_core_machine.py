@@ -56,6 +56,7 @@ from tao.core.events import (
     WakeUp,
 )
 from tao.core.ids import PlanId, ReplicaId, SessionId, TurnId
+from tao.core.phases import Away
 from tao.planning import solve
 from tao.policies import POLICIES, assignments_of, make_policy, problem_of
 
@@ -133,7 +134,11 @@ class Core(RuleBasedStateMachine):
             case ComputePlan():
                 self.plans.append(command)
             case InterruptSession(session=session):
-                assert (session in self.scheduler.view.pool) == (command.reason is not Interruption.LAPSED)
+                away = isinstance(self.scheduler.view.sessions[session].phase, Away)
+                # What was interrupted can lapse at the same planning point.
+                assert away or (
+                    session in self.scheduler.view.pool and command.reason is not Interruption.LAPSED
+                )
 
     def end(self, event: TurnFinished | TurnFailed | TurnStopped) -> None:
         """A terminal event: the one that a dispatched turn is owed, or one that is late or unknown."""

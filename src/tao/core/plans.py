@@ -30,8 +30,13 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """A joint decision to compute. `free_tokens`: capacity offered per replica, in a fixed order."""
+    """A joint decision to compute. `free_tokens`: capacity offered per replica, in a fixed order.
+
+    `wait_seconds_max`: candidates that have waited at least so long come before everything else, oldest first; None:
+    waiting does not count.
+    """
 
     solver: str
     free_tokens: Mapping[ReplicaId, int]
     candidates: tuple[Candidate, ...]
+    wait_seconds_max: float | None = None

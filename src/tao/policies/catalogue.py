@@ -25,6 +25,9 @@ from tao.policies.returns import EmpiricalBernstein
 from tao.policies.room import AdmissionRoom, GrowthRoom, WholeCapacity
 from tao.policies.stale import DropChanged, DropPlan
 
+AGED_SECONDS = 60.0
+"""`tao` lets sessions that waited so long go first; far below the bound at which the core places by force."""
+
 
 def tao_paper() -> Policy:
     """The method to the letter: one decision a second, a changed session voids the plan."""
@@ -68,6 +71,11 @@ def tao_smallest_interrupted_first() -> Policy:
     )
 
 
+def tao_dp() -> Policy:
+    """`tao` with the paper's quantised dynamic programme in place of the exact decision."""
+    return _tao("tao-dp", HalfLifeCredit(), ToolReadiness(EmpiricalBernstein()), solver="dp")
+
+
 def tao_bfd() -> Policy:
     """`tao` with best-fit-decreasing in place of the joint decision."""
     return _tao("tao-bfd", HalfLifeCredit(), ToolReadiness(EmpiricalBernstein()), solver="bfd")
@@ -85,11 +93,13 @@ def _tao(
     *,
     order: InterruptOrder | None = None,
     room: AdmissionRoom | None = None,
-    solver: str = "dp",
+    solver: str = "auto",
 ) -> Policy:
     order = order or LeastValueFirst(credit, readiness)
     lease = LeaseWhileExpected(readiness)
-    parts = Parts(credit, readiness, order, lease, room or GrowthRoom(), OnChange(), DropChanged(), solver)
+    parts = Parts(
+        credit, readiness, order, lease, room or GrowthRoom(), OnChange(), DropChanged(), solver, AGED_SECONDS
+    )
     return JointPolicy(name, parts)
 
 
@@ -101,6 +111,7 @@ POLICIES: Mapping[str, Callable[[], Policy]] = {
     "tao-footprint-only": tao_footprint_only,
     "tao-smallest-interrupted-first": tao_smallest_interrupted_first,
     "tao-no-room": tao_no_room,
+    "tao-dp": tao_dp,
     "tao-bfd": tao_bfd,
     **BASELINES,
 }

@@ -29,7 +29,10 @@ RESERVE_TOKENS = 512
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The exchangeable parts of a joint policy. `solver`: the planner's name for its solver."""
+    """The exchangeable parts of a joint policy.
+
+    `solver`: the planner's name for its solver. `wait_seconds_max`: who has waited so long comes first; None: no matter.
+    """
 
     credit: Credit
     readiness: Readiness
@@ -39,6 +42,7 @@ class Parts:
     pacing: Pacing
     stale_plan: StalePlan
     solver: str
+    wait_seconds_max: float | None = None
 
 
 class JointPolicy:
@@ -90,11 +94,12 @@ class JointPolicy:
         candidates = tuple(
             self._candidate(view, session, free_tokens, at)
             for session in map(view.sessions.__getitem__, view.pool)
-            if self._needed_tokens(view, session) <= most_tokens
+            if self._needed_tokens(view, session) <= most_tokens or self._waited_too_long(view, session, at)
         )
         if not candidates:
             return Decision()
-        return Decision(request=PlanRequest(self._parts.solver, free_tokens, candidates))
+        parts = self._parts
+        return Decision(request=PlanRequest(parts.solver, free_tokens, candidates, parts.wait_seconds_max))
 
     def select(
         self,
@@ -122,6 +127,11 @@ class JointPolicy:
         if isinstance(session.phase, Acting):
             told["return"] = dict(self._parts.readiness.explain(session, at))
         return told
+
+    def _waited_too_long(self, view: View, session: Session, at: float) -> bool:
+        """Such a session takes part in the plan even where it fits nowhere: room is kept for it."""
+        bound = self._parts.wait_seconds_max
+        return bound is not None and view.waited_seconds(session, at) >= bound
 
     def _needed_tokens(self, view: View, session: Session) -> int:
         return self.weight_tokens(session) + view.beside_tokens(session)

@@ -8,18 +8,23 @@ from collections.abc import Mapping
 from tao.core.ids import ReplicaId, SessionId
 from tao.core.plans import Candidate, PlanRequest
 from tao.core.ports import Assignment
-from tao.planning import Item, Knapsack, Problem, SparseValues
+from tao.planning import Item, Knapsack, Problem, SparseValues, hold_back
 
 
 def problem_of(request: PlanRequest) -> Problem:
-    """Replicas become knapsacks, candidates become items (method, section 2, eq. 1-3)."""
+    """Replicas become knapsacks, candidates become items (method, section 2, eq. 1-3).
+
+    Where the oldest of those that waited too long fits nowhere, a replica is kept for it.
+    """
     everywhere = tuple(request.free_tokens)
-    return Problem(
+    problem = Problem(
         knapsacks=tuple(
             Knapsack(replica, free_tokens) for replica, free_tokens in request.free_tokens.items()
         ),
         items=tuple(_item(candidate, everywhere) for candidate in request.candidates),
+        wait_seconds_max=request.wait_seconds_max,
     )
+    return hold_back(problem)
 
 
 def assignments_of(request: PlanRequest, assignment: Mapping[str, str]) -> tuple[Assignment, ...]:
