@@ -98,10 +98,11 @@ def _choose(ctx: Context, session: Session, turn: Turn) -> Place | Hold:
         return _choose_beside(ctx, session, turn, home)
     if isinstance(session.phase, Waiting):
         return Hold("earlier turns of the session are held")
-    roomiest = state.most_room()
-    if roomiest is None:
+    if not state.up_replicas():
         return Hold("no replica is up")
     if home is None and is_oversize(ctx, session):
+        roomiest = state.most_room()
+        assert roomiest is not None
         return Place(roomiest.id, Reason.OVERSIZE)
     beside = state.sessions.get(session.side_of) if session.side_of is not None else None
     if beside is not None and beside.home is not None and _fits_beside(ctx, session, beside.home):
@@ -111,10 +112,10 @@ def _choose(ctx: Context, session: Session, turn: Turn) -> Place | Hold:
 
 def _choose_beside(ctx: Context, session: Session, turn: Turn, home: Replica) -> Place:
     """For a session with turns on the engine there is no holding: it has its admission already."""
-    roomiest = ctx.state.most_room()
     if home.state is ReplicaState.UP:
         answer = ctx.policy.place(ctx.state, session, turn, ctx.now)
         return answer if isinstance(answer, Place) else Place(home.id, Reason.HOME)
+    roomiest = ctx.state.most_room()
     return Place(roomiest.id if roomiest is not None else home.id, Reason.FORCED)
 
 

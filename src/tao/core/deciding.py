@@ -29,13 +29,16 @@ def wake_up(ctx: Context, event: WakeUp) -> None:  # noqa: ARG001 - the moment i
 
 def next_wakeup(ctx: Context) -> float | None:
     """The next moment at which `wake_up` has something to do; None when only an event can bring it."""
-    times = [ctx.policy.next_planning_at(ctx.state, ctx.now), _next_hold_deadline(ctx)]
-    oldest_idle = next(iter(ctx.state.idle.values()), None)
-    if oldest_idle is not None:
-        times.append(oldest_idle + ctx.settings.idle_seconds_max)
-    if ctx.outstanding is not None:
-        times.append(_plan_deadline(ctx))
-    return min((time for time in times if time is not None), default=None)
+    soonest = ctx.policy.next_planning_at(ctx.state, ctx.now)
+    bounds = (
+        _next_hold_deadline(ctx),
+        _next_idle_deadline(ctx),
+        None if ctx.outstanding is None else _plan_deadline(ctx),
+    )
+    for bound in bounds:
+        if bound is not None and (soonest is None or bound < soonest):
+            soonest = bound
+    return soonest
 
 
 def plan_ready(ctx: Context, event: PlanReady) -> None:
@@ -123,6 +126,11 @@ def _next_hold_deadline(ctx: Context) -> float | None:
     if ctx.state.none_up_since is not None:
         return max(oldest, ctx.state.none_up_since) + ctx.settings.no_replica_seconds_max
     return oldest + ctx.settings.hold_seconds_max
+
+
+def _next_idle_deadline(ctx: Context) -> float | None:
+    oldest = next(iter(ctx.state.idle.values()), None)
+    return None if oldest is None else oldest + ctx.settings.idle_seconds_max
 
 
 def _end_holds(ctx: Context) -> None:

@@ -5,7 +5,7 @@ deadline, the idle sessions in order of theirs. Bounds that are the same for all
 `check` states what must always hold.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tao.core.ids import ReplicaId, SessionId, TurnId
 from tao.core.ledger import Ledger
@@ -20,6 +20,7 @@ class State:
     def __init__(self, settings: SchedulerSettings) -> None:
         self.settings = settings
         self.replicas: dict[ReplicaId, Replica] = {}
+        self._up: tuple[Replica, ...] = ()
         self.sessions: dict[SessionId, Session] = {}
         self.turns: dict[TurnId, Turn] = {}
         self.ledger = Ledger()
@@ -36,8 +37,8 @@ class State:
     def waiting_sessions(self) -> int:
         return len(self.holding)
 
-    def up_replicas(self) -> list[Replica]:
-        return [replica for replica in self.replicas.values() if replica.state is ReplicaState.UP]
+    def up_replicas(self) -> Sequence[Replica]:
+        return self._up
 
     def free_tokens(self, replica: ReplicaId) -> int:
         return self.replicas[replica].capacity_tokens - self.ledger.reserved_tokens(replica)
@@ -92,8 +93,9 @@ class State:
             self.idle[session.id] = at
 
     def note_replicas(self, at: float) -> None:
-        """Remember since when no replica has been up; to be called whenever one changes its state."""
-        if self.up_replicas():
+        """Remember which replicas are up, or since when none has been; to be called whenever one changes its state."""
+        self._up = tuple(replica for replica in self.replicas.values() if replica.state is ReplicaState.UP)
+        if self._up:
             self.none_up_since = None
         elif self.none_up_since is None:
             self.none_up_since = at
@@ -174,4 +176,5 @@ class State:
         for replica in self.replicas.values():
             assert replica.turns_in_flight == in_flight.pop(replica.id, 0), replica
         assert not in_flight, in_flight
-        assert (self.none_up_since is None) == bool(self.up_replicas())
+        assert self._up == tuple(r for r in self.replicas.values() if r.state is ReplicaState.UP)
+        assert (self.none_up_since is None) == bool(self._up)
