@@ -7,7 +7,7 @@ from core_kit import World
 from watched import Watched
 
 from tao.core.events import EventError, ToolCall, ToolsMeasured
-from tao.core.facts import ChildStarted, Fact, ToolEnded, ToolMeasured, ToolStarted
+from tao.core.facts import ChildStarted, Fact, ToolEnded, ToolMeasured, ToolsNamed, ToolStarted
 from tao.core.ids import SessionId
 from tao.core.phases import Acting, Away
 from tao.policies import make_policy
@@ -53,6 +53,7 @@ def test_a_tool_that_no_response_named_is_what_the_session_waits_for(w: World, t
     w.finish("t1", tools=())
     w.after(1).tool_began("s", "search")
     assert acting(w) == Acting((ToolCall("search"),), 0.0, acting(w).home)
+    assert told.of_kind(ToolsNamed) == [ToolsNamed(1.0, SessionId("s"), "", (ToolCall("search"),))]
     w.after(4).tool_finished("s")
     assert told.of_kind(ToolEnded) == [ToolEnded(5.0, SessionId("s"), "", (ToolCall("search"),), 5.0)]
 

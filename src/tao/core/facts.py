@@ -69,6 +69,16 @@ class ToolEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolsNamed:
+    """The client named what the session waits for: `tools` in place of those told when the phase began."""
+
+    at: float
+    session: SessionId
+    tenant: str
+    tools: tuple[ToolCall, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ToolMeasured:
     """One of several parallel tools took so long by itself, as the client measured it. `tool` has no command head where
     calls of one name had different ones. A tool that ran alone is told by `ToolEnded` only.
@@ -129,6 +139,7 @@ Fact = (
     | TurnSettled
     | ToolStarted
     | ToolEnded
+    | ToolsNamed
     | ToolMeasured
     | ChildStarted
     | SessionClosed

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from tao.core.context import Context
 from tao.core.events import ToolBegan, ToolCall, ToolExpected, ToolFinished, ToolsMeasured
-from tao.core.facts import ChildStarted, ToolEnded, ToolMeasured, ToolStarted
+from tao.core.facts import ChildStarted, ToolEnded, ToolMeasured, ToolsNamed, ToolStarted
 from tao.core.phases import Acting, Away, Phase
 from tao.core.session import Session
 from tao.core.transitions import ChildrenEnded, Stimulus, check_row
@@ -50,7 +50,9 @@ def tool_began(ctx: Context, event: ToolBegan) -> None:
         ctx.ignore(event)
         return
     if acting.finished_at is None:
-        ctx.state.enter(session, replace(acting, tools=(*acting.tools, event.tool)), ctx.now)
+        tools = (*acting.tools, event.tool)
+        ctx.state.enter(session, replace(acting, tools=tools), ctx.now)
+        ctx.tell(ToolsNamed(ctx.now, session.id, session.tenant, tools))
     else:
         ctx.state.enter(session, Acting((event.tool,), ctx.now, acting.home), ctx.now)
         ctx.tell(ToolStarted(ctx.now, session.id, session.tenant, (event.tool,)))
