@@ -5,7 +5,8 @@ from typing import Any
 
 import httpx
 import pytest
-from fake_engine import fake_engine, says, usage
+from aiohttp import web
+from fake_engine import Asked, fake_engine, says, usage
 from gateway_kit import Front, emulated, fronted, until, words
 
 from tao.core.commands import CloseSession, Closing, DispatchTurn, Reason
@@ -268,9 +269,7 @@ async def test_a_continued_response_goes_to_the_replica_that_made_it() -> None:
 
 
 async def test_a_continued_response_counts_what_is_stored() -> None:
-    async def respond(asked: Any) -> Any:
-        from aiohttp import web
-
+    async def respond(asked: Asked) -> web.StreamResponse:
         document = {
             "id": f"resp_{len(engine.asked)}",
             "object": "response",
@@ -290,6 +289,30 @@ async def test_a_continued_response_counts_what_is_stored() -> None:
         assert first.session == second.session
         assert second.prompt_tokens == pytest.approx(2010 + 100, rel=0.05)
         assert front.gateway._turns._tokens.bytes_per_token("public/~1") == ratio
+
+
+async def test_a_stored_response_is_looked_up_where_it_is() -> None:
+    async def respond(asked: Asked) -> web.StreamResponse:
+        name = f"resp_{asked.http.url.port}"
+        if asked.http.method == "POST":
+            return web.json_response({"id": name, "object": "response", "status": "completed", "output": []})
+        return web.json_response({"id": name}, status=200 if name in asked.path else 404)
+
+    async with (
+        fake_engine(default=respond) as one,
+        fake_engine(default=respond) as two,
+        fronted(one.url, two.url) as front,
+    ):
+        for number in range(4):
+            await front.http.post("/v1/responses", json={"model": "m", "input": f"{number} {words(200)}"})
+        assert one.asked, "otherwise this test shows nothing"
+        assert two.asked, "otherwise this test shows nothing"
+        for _ in range(3):
+            for engine in (one, two):
+                name = f"resp_{engine.port}"
+                assert (await front.http.get(f"/v1/responses/{name}")).json() == {"id": name}
+                assert (await front.http.delete(f"/v1/responses/{name}")).status_code == 200
+                assert (await front.http.get(f"/v1/responses/{name}/input_items")).status_code == 200
 
 
 async def test_a_pin_that_decides_is_named() -> None:

@@ -16,13 +16,14 @@ import structlog
 
 from tao.core import Scheduler
 from tao.core.events import ShutdownStarted
+from tao.core.ids import ReplicaId
 from tao.core.ports import Policy
 from tao.gateway.admin import Admin
 from tao.gateway.clock import ModelClock
 from tao.gateway.config import GatewayConfig
 from tao.gateway.driver import Driver, Observer
 from tao.gateway.exchange import BrokenError, Client, ClientRequest, UnreachableError, Upstream
-from tao.gateway.fleet import Fleet, Probe
+from tao.gateway.fleet import Fleet, Member, Probe
 from tao.gateway.metrics import GatewayMetrics
 from tao.gateway.planner import Planner, PlanSolver
 from tao.gateway.replies import JSON, answer, refuse
@@ -152,11 +153,9 @@ class Gateway:
             raise MalformedRequestError(str(error)) from None
 
     async def _pass_through(self, request: ClientRequest, client: Client, dialect: Dialect) -> None:
-        """To one replica after another until one answers."""
-        up = self.fleet.up()
+        """To one replica after another until one answers, first to the one that holds what the path names."""
         self._passed_through += 1
-        for offset in range(len(up)):
-            member = up[(self._passed_through + offset) % len(up)]
+        for member in self._order(self._turns.made_by(request)):
             try:
                 reply = await self._upstream.send(member.url, request)
             except UnreachableError:
@@ -173,6 +172,11 @@ class Gateway:
                 reply.close()
             return
         await refuse(client, dialect, Problem.UNAVAILABLE, "no replica is up", retry_after_seconds=10.0)
+
+    def _order(self, first: ReplicaId | None) -> list[Member]:
+        up = self.fleet.up()
+        turn = self._passed_through % len(up) if up else 0
+        return sorted(up[turn:] + up[:turn], key=lambda member: member.id != first)
 
     async def _models(self, request: ClientRequest, client: Client) -> None:
         """The models of all replicas, each once, as the first replica that serves it describes it."""

@@ -84,3 +84,14 @@ def decision_headers(session: SessionId, outcome: DispatchTurn) -> RawHeaders:
         (b"x-tao-decision", decision.encode("latin-1", "replace")),
         (b"x-tao-hold-seconds", b"%.3f" % outcome.hold_seconds),
     )
+
+
+def header(headers: RawHeaders, name: bytes) -> bytes:
+    """The first value of a header, given in lower case; empty where there is none."""
+    return next((value for key, value in headers if key.lower() == name), b"").strip()
+
+
+def takes_events(headers: RawHeaders) -> bool:
+    """Whether an event of TAO's own can be put into an answer with these headers: a stream of events in plain text."""
+    stream = header(headers, b"content-type").lower().startswith(b"text/event-stream")
+    return stream and header(headers, b"content-encoding").lower() in {b"", b"identity"}

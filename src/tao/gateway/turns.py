@@ -20,16 +20,24 @@ from tao.gateway.exchange import (
     BrokenError,
     Client,
     ClientRequest,
-    RawHeaders,
     UnreachableError,
     Upstream,
 )
 from tao.gateway.fleet import Fleet
-from tao.gateway.replies import REFUSALS, decision_headers, held_headers, refuse, session_headers
+from tao.gateway.replies import (
+    REFUSALS,
+    decision_headers,
+    header,
+    held_headers,
+    refuse,
+    session_headers,
+    takes_events,
+)
 from tao.gateway.tools import ToolService
 from tao.gateway.wire import lenient
 from tao.gateway.wire.dialects import Dialect
 from tao.gateway.wire.facts import ResponseFacts
+from tao.gateway.wire.headers import Headers
 from tao.gateway.wire.identity import IdentitySource
 from tao.gateway.wire.observers import ResponseObserver, observe_response
 from tao.gateway.wire.refusals import Problem, error_event, keep_alive
@@ -45,7 +53,7 @@ CUT_OFF = "TAO is shutting down, and this request took longer than it waits for"
 
 @dataclass(slots=True)
 class _Turn:
-    """What is known of the turn being served."""
+    """The turn being served."""
 
     id: TurnId
     parsed: ParsedRequest
@@ -106,6 +114,11 @@ class TurnService:
         self._driver.feed(SessionEnded(self._driver.clock.now(), SessionId(session)))
         self._tokens.forget(session)
         return self._sessions.forget(session) or known
+
+    def made_by(self, request: ClientRequest) -> ReplicaId | None:
+        """The replica that holds the stored response that a path names."""
+        replica = self._sessions.replica_of(request.path, Headers(request.headers))
+        return ReplicaId(replica) if replica is not None else None
 
     def expire(self) -> None:
         """Drop what was idle for too long; to be called now and then."""
@@ -306,7 +319,7 @@ class TurnService:
 
     async def _break_off(self, turn: _Turn, answer: Answer, message: str) -> None:
         """An event stream ends with an error event; anything else is visibly cut."""
-        if _content_type(answer.headers).startswith(b"text/event-stream") and not _is_encoded(answer.headers):
+        if takes_events(answer.headers):
             await turn.client.send(error_event(turn.dialect, Problem.UPSTREAM_FAILED, message))
         turn.client.abort()
 
@@ -332,18 +345,6 @@ def _observer(dialect: Dialect, answer: Answer) -> ResponseObserver:
     return observe_response(
         dialect,
         status=answer.status,
-        content_type=_content_type(answer.headers).decode("latin-1"),
-        content_encoding=_header(answer.headers, b"content-encoding").decode("latin-1"),
+        content_type=header(answer.headers, b"content-type").decode("latin-1"),
+        content_encoding=header(answer.headers, b"content-encoding").decode("latin-1"),
     )
-
-
-def _header(headers: RawHeaders, name: bytes) -> bytes:
-    return next((value for key, value in headers if key.lower() == name), b"")
-
-
-def _content_type(headers: RawHeaders) -> bytes:
-    return _header(headers, b"content-type").strip().lower()
-
-
-def _is_encoded(headers: RawHeaders) -> bool:
-    return _header(headers, b"content-encoding").strip().lower() not in {b"", b"identity"}

@@ -13,15 +13,19 @@ call ids of the answer decide, then the latest use. After a compaction the last 
 instead.
 """
 
+import re
 from dataclasses import dataclass, field
 
 from tao.core.events import TurnKind
+from tao.gateway.wire.headers import Headers
 from tao.gateway.wire.hints import RequestHints, read_hints
-from tao.gateway.wire.identity import Claims, IdentitySource, bounded_id, read_claims, scoped
+from tao.gateway.wire.identity import Claims, IdentitySource, bounded_id, read_claims, scoped, tenant_of
 from tao.gateway.wire.lines import Continuation, SessionLines
 from tao.gateway.wire.prefix import TEXT_BLOCK_BYTES, PromptChain, digest, prompt_chain
 from tao.gateway.wire.requests import ParsedRequest
 from tao.gateway.wire.tables import RecentTable
+
+_STORED = re.compile(r"/v1/responses/(?P<response>[^/]+)(/.*)?")
 
 SESSIONS_MAX = 65_536
 SAME_PROMPT_MAX = 64
@@ -123,6 +127,12 @@ class SessionIndex:
             record.call_ids = call_ids[:CALL_IDS_MAX]
         if response_id:
             self._responses.put(f"{session_id.partition('/')[0]}/{response_id}", (session_id, replica), now)
+
+    def replica_of(self, path: str, headers: Headers) -> str | None:
+        """The replica that made the stored response that a path names; None for any other path."""
+        named = _STORED.fullmatch(path)
+        found = named and self._responses.peek(f"{tenant_of(headers)}/{named['response']}")
+        return found[1] or None if found else None
 
     def forget(self, session_id: str) -> bool:
         """The session has ended; True where it was known."""
