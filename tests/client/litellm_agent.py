@@ -7,6 +7,7 @@ mini-swe-agent, which has LiteLLM.
 import asyncio
 import json
 import sys
+import threading
 import time
 import urllib.request
 from importlib import import_module
@@ -16,6 +17,7 @@ from tao.client import ToolEvents
 from tao.client.litellm import tool_callback
 
 SECONDS_MAX = 20.0
+POLL_SECONDS = 0.01
 
 
 def calls_of(url: str) -> list[dict[str, Any]]:
@@ -35,7 +37,7 @@ def until(condition: Any) -> Any:
             return value
         if time.monotonic() > deadline:
             raise TimeoutError(condition)
-        time.sleep(0.01)
+        threading.Event().wait(POLL_SECONDS)
 
 
 def run(litellm: Any, events: ToolEvents, url: str, mode: str) -> dict[str, Any]:

@@ -23,8 +23,8 @@ def said(event: str, tool: str = "Bash", **more: Any) -> dict[str, Any]:
     """What Claude Code writes to a hook's standard input."""
     return {
         "session_id": "cc-1",
-        "transcript_path": "/home/me/.claude/projects/p/cc-1.jsonl",
-        "cwd": "/home/me/p",
+        "transcript_path": "cc-1.jsonl",
+        "cwd": "/src/p",
         "permission_mode": "default",
         "hook_event_name": event,
         "tool_name": tool,

@@ -45,7 +45,7 @@ class Sender:
         self._quiet_until = 0.0
         self._pid = os.getpid()
         self._queue: deque[tuple[float, Mapping[str, object]]] = deque(maxlen=QUEUE_MAX)
-        self._wake = threading.Event()
+        self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._sending = False
 
@@ -54,59 +54,61 @@ class Sender:
         try:
             if self._pid != os.getpid():
                 self._start_over()
-            if len(self._queue) == QUEUE_MAX:
-                self.dropped += 1
-            self._queue.append((time.monotonic(), event))
-            self._wake.set()
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="tao-tool-events", daemon=True)
-                self._thread.start()
+            with self._changed:
+                self.dropped += len(self._queue) == QUEUE_MAX
+                self._queue.append((time.monotonic(), event))
+                self._changed.notify_all()
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, name="tao-tool-events", daemon=True)
+                    self._thread.start()
         except Exception:  # the tool must not fail for our sake
             self.dropped += 1
 
     def flush(self, seconds_max: float = 1.0) -> bool:
         """Wait until all that was queued was sent or dropped; False when that took too long."""
-        deadline = time.monotonic() + seconds_max
-        while self._queue or self._sending:
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(0.002)
-        return True
+        with self._changed:
+            return self._changed.wait_for(lambda: not (self._queue or self._sending), seconds_max)
 
     def close(self, seconds_max: float = 1.0) -> None:
         """Flush and end the thread. Events that are sent later start another one."""
         self.flush(seconds_max)
-        thread, self._thread = self._thread, None
-        self._wake.set()
+        with self._changed:
+            thread, self._thread = self._thread, None
+            self._changed.notify_all()
         if thread is not None:
             thread.join(seconds_max)
 
     def _start_over(self) -> None:
-        """Threads do not survive a fork, and what was queued is the parent's to send."""
+        """Threads do not survive a fork, locks may be held forever, and what was queued is the parent's to send."""
         self._pid = os.getpid()
+        self._changed = threading.Condition()
         self._queue.clear()
-        self._wake = threading.Event()
         self._thread = None
         self._sending = False
 
     def _run(self) -> None:
         connection: HTTPConnection | None = None
-        while self._thread is threading.current_thread():
-            self._wake.wait()
-            self._wake.clear()
-            while self._queue:
-                self._sending = True
-                try:
-                    queued_at, event = self._queue.popleft()
-                    connection = self._deliver(connection, queued_at, event)
-                except Exception:
-                    self.dropped += 1
-                    self._quiet_until = time.monotonic() + self._pause_seconds
-                    _close(connection)
-                    connection = None
-                finally:
-                    self._sending = False
+        while (due := self._next()) is not None:
+            try:
+                connection = self._deliver(connection, *due)
+            except Exception:
+                self.dropped += 1
+                self._quiet_until = time.monotonic() + self._pause_seconds
+                _close(connection)
+                connection = None
         _close(connection)
+
+    def _next(self) -> tuple[float, Mapping[str, object]] | None:
+        """The next event, once there is one; None when the thread is to end."""
+        me = threading.current_thread()
+        with self._changed:
+            self._sending = False
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._queue or self._thread is not me)
+            if self._thread is not me:
+                return None
+            self._sending = True
+            return self._queue.popleft()
 
     def _deliver(
         self, connection: HTTPConnection | None, queued_at: float, event: Mapping[str, object]
