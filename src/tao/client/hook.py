@@ -19,8 +19,9 @@ def main() -> None:
         said = sys.stdin.buffer.read()
         if url and said:
             if hasattr(os, "fork"):
+                _let_go()
                 if os.fork() == 0:
-                    _let_go()
+                    os.setsid()
                     _report(url, said, TIMEOUT_SECONDS)
             else:
                 _report(url, said, TIMEOUT_SECONDS_WITHOUT_FORK)
@@ -36,8 +37,7 @@ def _url(arguments: list[str]) -> str:
 
 
 def _let_go() -> None:
-    """Leave Claude Code's process group and pipes, which it waits for."""
-    os.setsid()
+    """Close Claude Code's pipes, whose ends it waits for, before a child could keep them open."""
     null = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(null, number)
