@@ -21,7 +21,7 @@ from tao.policies.joint import JointPolicy, Parts
 from tao.policies.own import load_policy
 from tao.policies.pacing import EveryPeriod, OnChange
 from tao.policies.readiness import NoReadiness, Readiness, ToolReadiness
-from tao.policies.returns import EmpiricalBernstein
+from tao.policies.returns import EmpiricalBernstein, make_predictor
 from tao.policies.room import AdmissionRoom, GrowthRoom, WholeCapacity
 from tao.policies.stale import DropChanged, DropPlan
 
@@ -43,12 +43,12 @@ def tao() -> Policy:
     """The method, planning at once when the answer may have changed, keeping what still holds of a late plan, giving up on
     sessions that nobody expects back, and leaving room for those admitted to grow.
     """
-    return _tao("tao", HalfLifeCredit(), ToolReadiness(EmpiricalBernstein()))
+    return _tao("tao", HalfLifeCredit(), ToolReadiness(make_predictor()))
 
 
 def tao_no_credit() -> Policy:
     """`tao` without the first coordinate."""
-    return _tao("tao-no-credit", NoCredit(), ToolReadiness(EmpiricalBernstein()))
+    return _tao("tao-no-credit", NoCredit(), ToolReadiness(make_predictor()))
 
 
 def tao_no_readiness() -> Policy:
@@ -66,24 +66,24 @@ def tao_smallest_interrupted_first() -> Policy:
     return _tao(
         "tao-smallest-interrupted-first",
         HalfLifeCredit(),
-        ToolReadiness(EmpiricalBernstein()),
+        ToolReadiness(make_predictor()),
         order=SmallestFirst(),
     )
 
 
 def tao_dp() -> Policy:
     """`tao` with the paper's quantised dynamic programme in place of the exact decision."""
-    return _tao("tao-dp", HalfLifeCredit(), ToolReadiness(EmpiricalBernstein()), solver="dp")
+    return _tao("tao-dp", HalfLifeCredit(), ToolReadiness(make_predictor()), solver="dp")
 
 
 def tao_bfd() -> Policy:
     """`tao` with best-fit-decreasing in place of the joint decision."""
-    return _tao("tao-bfd", HalfLifeCredit(), ToolReadiness(EmpiricalBernstein()), solver="bfd")
+    return _tao("tao-bfd", HalfLifeCredit(), ToolReadiness(make_predictor()), solver="bfd")
 
 
 def tao_no_room() -> Policy:
     """`tao` filling replicas to the brim."""
-    return _tao("tao-no-room", HalfLifeCredit(), ToolReadiness(EmpiricalBernstein()), room=WholeCapacity())
+    return _tao("tao-no-room", HalfLifeCredit(), ToolReadiness(make_predictor()), room=WholeCapacity())
 
 
 def _tao(

@@ -56,6 +56,11 @@ class JointPolicy:
     def name(self) -> str:
         return self._name
 
+    @property
+    def readiness(self) -> Readiness:
+        """The part that predicts returns: its predictor may be saved and loaded, its calibration shown."""
+        return self._parts.readiness
+
     def weight_tokens(self, session: Session) -> int:
         """Context so far plus the reserve; tokens shared with other sessions are not known yet, so none are taken off."""
         return session.live_tokens + RESERVE_TOKENS

@@ -5,7 +5,7 @@ level has seen little, the level above speaks; with every call it counts for mor
 a Dirichlet prior whose strength `k` is in calls. Every level forgets exponentially and is bounded in keys.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -14,22 +14,19 @@ from tao.policies.returns.classes import CallClass, Kind, classes_of, short_name
 from tao.policies.returns.coverage import IntervalCoverage
 from tao.policies.returns.forecast import DelayedForecast, HistogramForecast, LatestForecast
 from tao.policies.returns.port import Absence, Forecast, LearnedStateError
-from tao.policies.returns.sketch import Sketch, SketchTable
+from tao.policies.returns.sketch import TAIL_FIELDS, Sketch, SketchTable, mixed
 from tao.policies.returns.state import sketch_from_json, sketch_to_json, state_section
 
 PRIOR_SECONDS: Mapping[Kind, float] = {
-    Kind.RUN: 5.0,
-    Kind.AFTER_SLEEP: 0.2,
-    Kind.BACKGROUND: 0.05,
-    Kind.HUMAN: 120.0,
+    "run": 5.0,
+    "after-sleep": 0.2,
+    "background": 0.05,
+    "human": 120.0,
 }
 """What is believed before anything was seen: the method's default for tools, the median of recorded traces for the rest."""
 
 PRIOR_WEIGHT = 0.5
-TAIL_MASS = 1e-5
-"""In every bin of every forecast, so that some chance is left however long it takes."""
-
-SCORED_EVERY = 4
+SCORED_EVERY = 3
 """One in so many completed calls is scored for the calibration of intervals."""
 
 
@@ -37,6 +34,7 @@ SCORED_EVERY = 4
 class Level:
     """`keys_max` histograms, each of a weight between one and two `weight_max`; `strength` k of the level above."""
 
+    name: str
     source: str
     keys_max: int
     weight_max: float
@@ -45,13 +43,16 @@ class Level:
 
 ROOT_WEIGHT_MAX = 500.0
 LEVELS = (
-    Level("tool", 16_384, 70.0, 5.0),
-    Level("command", 16_384, 70.0, 5.0),
-    Level("tenant", 16_384, 40.0, 5.0),
-    Level("session", 16_384, 6.0, 3.0),
+    Level("tool", "history of this tool", 16_384, 70.0, 5.0),
+    Level("command", "history of this command", 16_384, 70.0, 5.0),
+    Level("tenant", "history of this tenant", 16_384, 40.0, 5.0),
+    Level("session", "history of this session", 16_384, 6.0, 3.0),
 )
 LASTING = 3
 """How many of the levels outlive the process; sessions do not."""
+
+LASTING_KEYS_MAX = 2_048
+"""The newest of each level are exported: it takes a tenth of a second, and nobody waits longer for it."""
 
 
 class BackoffHistogram:
@@ -72,19 +73,19 @@ class BackoffHistogram:
         if self._learned % SCORED_EVERY == 0 and absence.tools:
             self._score(absence, classes, duration_seconds)
         one = classes[0]
-        seconds = max(0.0, duration_seconds - one.delay_seconds)
-        self._roots[one.kind].add(seconds, ROOT_WEIGHT_MAX)
+        index = bin_of(duration_seconds - one.delay_seconds)
+        self._roots[one.kind].add(index, ROOT_WEIGHT_MAX)
         if len(absence.tools) <= 1:
             for key, table in zip(_keys(one, absence), self._tables, strict=True):
                 if key is not None:
-                    table.touched(key).add(seconds, table.weight_max)
+                    table.touched(key).add(index, table.weight_max)
 
     def learn_unfinished(self, absence: Absence, elapsed_seconds: float) -> None:
         """The call is spread over the longer durations, by the chances that they had (Efron's redistribution)."""
         if len(absence.tools) > 1:
             return
         one = classes_of(absence)[0]
-        forecast = self._of_class(one, absence, None)
+        forecast = self._of_class(one, absence)
         masses = forecast.masses_beyond(max(0.0, elapsed_seconds - one.delay_seconds))
         self._roots[one.kind].add_masses(masses, ROOT_WEIGHT_MAX)
         for key, table in zip(_keys(one, absence), self._tables, strict=True):
@@ -100,9 +101,9 @@ class BackoffHistogram:
     def export_state(self) -> dict[str, object]:
         lasting = zip(LEVELS[:LASTING], self._tables[:LASTING], strict=True)
         return {
-            "roots": {kind.value: sketch_to_json(sketch) for kind, sketch in self._roots.items()},
+            "roots": {kind: sketch_to_json(sketch) for kind, sketch in self._roots.items()},
             "levels": {
-                level.source: [[key, sketch_to_json(sketch)] for key, sketch in table.items()]
+                level.name: [[key, sketch_to_json(sketch)] for key, sketch in table.newest(LASTING_KEYS_MAX)]
                 for level, table in lasting
             },
             "coverage": self._coverage.to_json(),
@@ -112,26 +113,23 @@ class BackoffHistogram:
         roots = state_section(state, "roots", dict)
         levels = state_section(state, "levels", dict)
         coverage = IntervalCoverage.from_json(state_section(state, "coverage", list))
-        new_roots = {kind: sketch_from_json(roots.get(kind.value)) for kind in self._roots}
+        new_roots = {kind: sketch_from_json(roots.get(kind)) for kind in self._roots}
         new_tables = [SketchTable(level.keys_max, level.weight_max) for level in LEVELS]
         for level, table in zip(LEVELS[:LASTING], new_tables[:LASTING], strict=True):
-            for key, sketch in _rows(state_section(levels, level.source, list)):
+            for key, sketch in _rows(state_section(levels, level.name, list)):
                 table.put(key, sketch)
         self._roots, self._tables, self._coverage = new_roots, tuple(new_tables), coverage
 
     def _with_delay(self, one: CallClass, absence: Absence) -> Forecast:
-        timeout_seconds = (
-            next((t.timeout_seconds for t in absence.tools), None) if len(absence.tools) == 1 else None
-        )
-        forecast = self._of_class(one, absence, timeout_seconds)
-        return forecast if one.kind is not Kind.AFTER_SLEEP else DelayedForecast(forecast, one.delay_seconds)
+        forecast = self._of_class(one, absence)
+        return forecast if one.kind != "after-sleep" else DelayedForecast(forecast, one.delay_seconds)
 
-    def _of_class(self, one: CallClass, absence: Absence, timeout_seconds: float | None) -> HistogramForecast:
+    def _of_class(self, one: CallClass, absence: Absence) -> HistogramForecast:
         """Mix the levels. A level weighs `1 / (n + k)`, and what is above it `k / (n + k)`."""
         root = self._roots[one.kind]
         parts = [(root, 1.0 / root.weight)]
         source = "default" if root.weight <= PRIOR_WEIGHT else "history of all tools"
-        if one.kind is Kind.HUMAN:
+        if one.kind == "human":
             source = "history of human waits"
         for key, table, level in zip(_keys(one, absence), self._tables, LEVELS, strict=True):
             sketch = table.get(key) if key is not None else None
@@ -139,23 +137,22 @@ class BackoffHistogram:
                 total = sketch.weight + level.strength
                 parts = [(part, share * level.strength / total) for part, share in parts]
                 parts.append((sketch, 1.0 / total))
-                source = f"history of this {level.source}"
-        cumulative = _mixed(parts)
-        if timeout_seconds is not None:
-            _cut(cumulative, timeout_seconds)
-        return HistogramForecast(cumulative, source, self._coverage.table)
+                source = level.source
+        fields: Sequence[int] = mixed(parts)
+        if one.limit_seconds is not None:
+            fields = _cut(fields, one.limit_seconds)
+        return HistogramForecast(list(accumulate(fields)), source, self._coverage)
 
     def _score(self, absence: Absence, classes: list[CallClass], duration_seconds: float) -> None:
         if len(classes) == 1:
-            timeout_seconds = absence.tools[0].timeout_seconds
-            forecast = self._of_class(classes[0], absence, timeout_seconds)
+            forecast = self._of_class(classes[0], absence)
             self._coverage.add(forecast.surprise(max(0.0, duration_seconds - classes[0].delay_seconds)))
 
 
 def _keys(one: CallClass, absence: Absence) -> tuple[Hashable, Hashable, Hashable, Hashable]:
     """The key at each of `LEVELS`; None where a level does not apply."""
     return (
-        one.tool if one.kind is Kind.RUN else None,
+        one.tool if one.kind == "run" else None,
         one.key,
         (short_name(absence.tenant), *one.key),
         (short_name(absence.session), *one.key) if absence.session else None,
@@ -168,21 +165,11 @@ def _prior(seconds: float) -> Sketch:
     return Sketch(masses)
 
 
-def _mixed(parts: list[tuple[Sketch, float]]) -> list[float]:
-    """The cumulative sum of the sketches, each times its factor."""
-    masses = [TAIL_MASS] * BIN_COUNT
-    for sketch, factor in parts:
-        if factor * sketch.weight > 0.002:  # what weighs less than that is not worth the time
-            masses = [mass + factor * own for mass, own in zip(masses, sketch.masses, strict=True)]
-    return list(accumulate(masses))
-
-
-def _cut(cumulative: list[float], timeout_seconds: float) -> None:
-    """Who would run past the time-out ends there; only the tail mass stays, since tools may be slow to die."""
-    last = bin_of(timeout_seconds)
-    total = cumulative[-1]
-    for index in range(last, BIN_COUNT):
-        cumulative[index] = total - TAIL_MASS * (BIN_COUNT - 1 - index)
+def _cut(fields: Sequence[int], limit_seconds: float) -> list[int]:
+    """Who would run past the limit ends there; only the tail stays, since tools may be slow to die."""
+    last = bin_of(limit_seconds)
+    beyond = sum(fields[last + 1 :]) - sum(TAIL_FIELDS[last + 1 :])
+    return [*fields[:last], fields[last] + beyond, *TAIL_FIELDS[last + 1 :]]
 
 
 def _rows(rows: list[object]) -> list[tuple[Hashable, Sketch]]:

@@ -17,6 +17,12 @@ UPPER_SECONDS: tuple[float, ...] = (
 """The upper edge of each bin; the last one is open, and this stands for it."""
 
 
+TAIL_MASSES: tuple[float, ...] = tuple(1e-4 * min(1.0, 1.0 / upper) for upper in UPPER_SECONDS)
+"""In every forecast, for each unit of weight: some chance is left however long it takes. Past a second it falls as one over
+the time, so that who has been away longer than anybody before is expected to take as long again.
+"""
+
+
 def bin_of(seconds: float) -> int:
     """The bin that holds a duration; negative ones count as 0."""
     if seconds < LEAST_SECONDS:

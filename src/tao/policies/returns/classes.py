@@ -5,10 +5,8 @@ wait for a human are kinds of their own. Keys are short whatever the client send
 """
 
 from bisect import bisect_left
-from dataclasses import dataclass
-from enum import StrEnum
 from hashlib import blake2b
-from math import inf
+from typing import Literal, NamedTuple
 
 from tao.core.events import ToolCall
 from tao.policies.returns.port import HUMAN, Absence
@@ -18,38 +16,39 @@ TIMEOUT_CLASS_SECONDS = (15.0, 60.0, 150.0, 400.0)
 """Who declares a long time-out expects a long run: in recorded traces it tells as much as the command's head."""
 
 
-class Kind(StrEnum):
-    """What the duration of a class measures."""
-
-    RUN = "run"
-    AFTER_SLEEP = "after-sleep"  # what follows the literal sleep
-    BACKGROUND = "background"
-    HUMAN = "human"
+Kind = Literal["run", "after-sleep", "background", "human"]
+"""What the duration of a class measures; `after-sleep`: what follows the literal sleep."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallClass:
-    """`key`: the class alone. `delay_seconds`: a literal sleep before what the history tells of."""
+class CallClass(NamedTuple):
+    """`key`: the class alone. `delay_seconds`: a literal sleep before what the history tells of, and `limit_seconds` how
+    long that may take before the tool's own time-out ends it.
+    """
 
     kind: Kind
     tool: str
     key: tuple[str, ...]
     delay_seconds: float = 0.0
+    limit_seconds: float | None = None
 
 
-HUMAN_CLASS = CallClass(Kind.HUMAN, HUMAN, (Kind.HUMAN, HUMAN))
+HUMAN_CLASS = CallClass("human", HUMAN, ("human", HUMAN))
 
 
 def class_of(tool: ToolCall) -> CallClass:
     """The class of one tool call."""
     name, head = short_name(tool.name), short_name(tool.command_head)
     if tool.background:
-        return CallClass(Kind.BACKGROUND, name, (Kind.BACKGROUND, name, head))
+        return CallClass("background", name, ("background", name, head))
+    limit_seconds = tool.timeout_seconds
     if tool.sleep_seconds is not None:
-        bound = inf if tool.timeout_seconds is None else tool.timeout_seconds
-        delay_seconds = min(tool.sleep_seconds, bound)
-        return CallClass(Kind.AFTER_SLEEP, name, (Kind.AFTER_SLEEP, name, head), delay_seconds)
-    return CallClass(Kind.RUN, name, (Kind.RUN, name, head, _timeout_class(tool.timeout_seconds)))
+        delay_seconds = (
+            tool.sleep_seconds if limit_seconds is None else min(tool.sleep_seconds, limit_seconds)
+        )
+        rest_seconds = None if limit_seconds is None else limit_seconds - delay_seconds
+        return CallClass("after-sleep", name, ("after-sleep", name, head), delay_seconds, rest_seconds)
+    key = ("run", name, head, _timeout_class(limit_seconds))
+    return CallClass("run", name, key, limit_seconds=limit_seconds)
 
 
 def classes_of(absence: Absence) -> list[CallClass]:

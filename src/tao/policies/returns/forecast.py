@@ -6,6 +6,7 @@ Also what follows from any forecast once some time has passed. Pure arithmetic; 
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from tao.policies.returns.bins import BIN_COUNT, UPPER_SECONDS, bin_of, lower_seconds
 from tao.policies.returns.port import Forecast
@@ -57,21 +58,26 @@ class PointForecast:
         return self.duration_seconds, self.duration_seconds
 
 
+class Widening(Protocol):
+    """Knows how wide intervals must be to hold what they claim."""
+
+    def widened(self, level: float) -> float:
+        """The nominal level, 0 to 1, that has covered `level` of the calls."""
+
+
 class HistogramForecast:
     """A cumulative histogram over the bins of `bins`, linear in time within a bin.
 
-    `cumulative`: one number a bin, non-decreasing, the last above 0. `central_level` turns the nominal level of an
-    interval into the one that has held the truth so often (calibration); an interval ends at edges of bins.
+    `cumulative`: one number a bin, increasing. `widening` turns the nominal level of an interval into the one that holds the
+    truth so often, as far as is known when the interval is asked for; an interval ends at edges of bins.
     """
 
-    __slots__ = ("_central_level", "_cumulative", "_total", "source")
+    __slots__ = ("_cumulative", "_total", "_widening", "source")
 
-    def __init__(
-        self, cumulative: Sequence[float], source: str, central_level: Sequence[float] | None = None
-    ) -> None:
+    def __init__(self, cumulative: Sequence[float], source: str, widening: Widening | None = None) -> None:
         self._cumulative = cumulative
         self._total = cumulative[-1]
-        self._central_level = central_level
+        self._widening = widening
         self.source = source
 
     @property
@@ -100,7 +106,7 @@ class HistogramForecast:
         return lower + share * (UPPER_SECONDS[index] - lower)
 
     def interval(self, level: float) -> tuple[float, float]:
-        central = level if self._central_level is None else _calibrated(self._central_level, level)
+        central = level if self._widening is None else self._widening.widened(level)
         first, last = self._bin_at(0.5 - central / 2.0), self._bin_at(0.5 + central / 2.0)
         return lower_seconds(first), UPPER_SECONDS[last]
 
@@ -124,14 +130,6 @@ class HistogramForecast:
 
     def _bin_at(self, level: float) -> int:
         return min(bisect_left(self._cumulative, level * self._total), BIN_COUNT - 1)
-
-
-def _calibrated(central_level: Sequence[float], level: float) -> float:
-    """Interpolate a table of levels at 0, 1/n, ... 1."""
-    position = level * (len(central_level) - 1)
-    index = min(int(position), len(central_level) - 2)
-    low, high = central_level[index], central_level[index + 1]
-    return low + (position - index) * (high - low)
 
 
 @dataclass(frozen=True, slots=True)

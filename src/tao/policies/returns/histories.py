@@ -6,17 +6,16 @@ The histories answer with their whole empirical distribution, so that they are c
 from collections.abc import Mapping
 from itertools import accumulate
 
-from tao.policies.returns.bins import BIN_COUNT
+from tao.policies.returns.bins import bin_of
 from tao.policies.returns.classes import short_name
 from tao.policies.returns.forecast import HistogramForecast, LatestForecast, PointForecast
 from tao.policies.returns.port import HUMAN, Absence, Forecast
-from tao.policies.returns.sketch import Sketch, SketchTable
+from tao.policies.returns.sketch import SketchTable, mixed
 from tao.policies.returns.state import sketch_from_json, sketch_to_json
 
 DEFAULT_SECONDS = 5.0
 WEIGHT_MAX = 500.0
 TOOLS_MAX = 4096
-TAIL_MASS = 1e-5
 
 
 class ConstantFiveSeconds:
@@ -50,7 +49,7 @@ class GlobalHistory:
 
     def learn(self, absence: Absence, duration_seconds: float) -> None:
         for key in self._keys_to_teach(absence):
-            self._sketches.touched(key).add(duration_seconds, WEIGHT_MAX)
+            self._sketches.touched(key).add(bin_of(duration_seconds), WEIGHT_MAX)
 
     def learn_unfinished(self, absence: Absence, elapsed_seconds: float) -> None:
         """A plain history is of completed calls."""
@@ -62,7 +61,7 @@ class GlobalHistory:
         return self._of(names[0]) if len(names) == 1 else LatestForecast(tuple(map(self._of, names)))
 
     def export_state(self) -> dict[str, object]:
-        return {str(key): sketch_to_json(sketch) for key, sketch in self._sketches.items()}
+        return {str(key): sketch_to_json(sketch) for key, sketch in self._sketches.newest(TOOLS_MAX)}
 
     def import_state(self, state: Mapping[str, object]) -> None:
         made = SketchTable(TOOLS_MAX, WEIGHT_MAX)
@@ -80,7 +79,9 @@ class GlobalHistory:
         sketch = self._sketches.get(key)
         if sketch is None or not sketch.weight:
             return PointForecast(DEFAULT_SECONDS, "default")
-        return HistogramForecast(_cumulative(sketch), f"history of {key or 'all tools'}")
+        return HistogramForecast(
+            list(accumulate(mixed([(sketch, 1.0 / sketch.weight)]))), f"history of {key or 'all tools'}"
+        )
 
 
 class PerToolHistory(GlobalHistory):
@@ -94,8 +95,3 @@ class PerToolHistory(GlobalHistory):
 
     def _of(self, name: str) -> Forecast:
         return self._answer(name if self._sketches.get(name) is not None else "")
-
-
-def _cumulative(sketch: Sketch) -> list[float]:
-    smallest = TAIL_MASS * sketch.weight / BIN_COUNT
-    return list(accumulate(mass + smallest for mass in sketch.masses))

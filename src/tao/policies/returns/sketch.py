@@ -1,56 +1,98 @@
 """A histogram that forgets: the newest observations weigh more, and its total weight is bounded.
 
-Two sketches with the same bins can be merged by adding them. `SketchTable` keeps a bounded number of them.
+Its bins lie side by side in one integer, 64 bits each, so that Python adds and scales whole histograms in one operation: a
+prediction mixes five of them, and this makes it ten times as fast. Two sketches with the same bins can be merged by
+adding them. `SketchTable` keeps a bounded number of them.
 """
 
-from array import array
-from collections.abc import Hashable, Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from itertools import islice
+from struct import Struct
 
-from tao.policies.returns.bins import BIN_COUNT, bin_of
+from tao.policies.returns.bins import BIN_COUNT, TAIL_MASSES
 
-_EMPTY = (0.0,) * BIN_COUNT
+UNIT = 1 << 16
+"""One observation, as a fixed-point number."""
+
+SHARE = 1 << 24
+"""The scale of the factors of a mixture. A field holds at most 2 ** 64: weights stay below 2 ** 20."""
+
+_FIELDS = Struct(f"<{BIN_COUNT}Q")
+
+
+def packed(fields: Sequence[int]) -> int:
+    """One integer of 64 bits a bin."""
+    return int.from_bytes(_FIELDS.pack(*fields), "little")
+
+
+def unpacked(whole: int) -> tuple[int, ...]:
+    """The bins of `packed`."""
+    return _FIELDS.unpack(whole.to_bytes(_FIELDS.size, "little"))
+
+
+_ONE = tuple(UNIT << (64 * index) for index in range(BIN_COUNT))
+_TAIL = packed([round(mass * UNIT * SHARE) for mass in TAIL_MASSES])
+TAIL_FIELDS = unpacked(_TAIL)
 
 
 class Sketch:
-    """Weights by bin. `weight` is their sum."""
+    """Weights by bin; `weight` is their sum, in observations."""
 
-    __slots__ = ("masses", "weight")
+    __slots__ = ("weight", "whole")
 
-    def __init__(self, masses: Sequence[float] = _EMPTY) -> None:
-        self.masses = array("f", masses)
-        self.weight = float(sum(self.masses))
+    def __init__(self, masses: Sequence[float] = ()) -> None:
+        self.whole = packed([round(mass * UNIT) for mass in masses]) if masses else 0
+        self.weight = sum(masses)
 
-    def add(self, seconds: float, weight_max: float) -> None:
-        """One more duration. At `weight_max` the older ones fade by as much as comes in (exponential forgetting)."""
+    @property
+    def masses(self) -> list[float]:
+        """Weight of each bin, in observations."""
+        return [field / UNIT for field in unpacked(self.whole)]
+
+    def add(self, index: int, weight_max: float) -> None:
+        """One more duration, by its bin. At twice `weight_max` all fade by half: old ones are forgotten exponentially."""
         if self.weight >= 2.0 * weight_max:
             self._fade(weight_max / self.weight)
-        self.masses[bin_of(seconds)] += 1.0
+        self.whole += _ONE[index]
         self.weight += 1.0
 
     def add_masses(self, masses: Sequence[float], weight_max: float) -> None:
         """An observation whose duration is known as chances by bin only."""
         if self.weight >= 2.0 * weight_max:
             self._fade(weight_max / self.weight)
-        for index, mass in enumerate(masses):
-            self.masses[index] += mass
+        self.whole += packed([round(mass * UNIT) for mass in masses])
         self.weight += sum(masses)
 
     def merge(self, other: "Sketch") -> None:
         """Take over what another sketch has seen."""
-        self.add_masses(other.masses, float("inf"))
+        self.whole += other.whole
+        self.weight += other.weight
 
     def _fade(self, factor: float) -> None:
-        self.masses = array("f", [mass * factor for mass in self.masses])
-        self.weight *= factor
+        fields = [int(field * factor) for field in unpacked(self.whole)]
+        self.whole = packed(fields)
+        self.weight = sum(fields) / UNIT
+
+
+def mixed(parts: Sequence[tuple[Sketch, float]]) -> tuple[int, ...]:
+    """The bins of the sum of the sketches, each times its factor, and of the tail; in units of `UNIT * SHARE`.
+
+    The factors times the weights are shares: they should not be much above 1 together.
+    """
+    whole = _TAIL
+    for sketch, factor in parts:
+        whole += int(factor * SHARE) * sketch.whole
+    return unpacked(whole)
 
 
 class SketchTable:
     """Sketches by key, at most `sketches_max`: the one that was learned of longest ago gives way."""
 
     def __init__(self, sketches_max: int, weight_max: float) -> None:
+        self.weight_max = weight_max
         self._sketches_max = sketches_max
-        self._weight_max = weight_max
-        self._by_key: dict[Hashable, Sketch] = {}
+        self._by_key: OrderedDict[Hashable, Sketch] = OrderedDict()  # a dict is slow to lose its first key
 
     def __len__(self) -> int:
         return len(self._by_key)
@@ -61,23 +103,20 @@ class SketchTable:
 
     def touched(self, key: Hashable) -> Sketch:
         """The sketch of a key, made if need be, and now the newest."""
-        sketch = self._by_key.pop(key, None)
+        sketch = self._by_key.get(key)
         if sketch is None:
             sketch = Sketch()
-            if len(self._by_key) >= self._sketches_max:
-                del self._by_key[next(iter(self._by_key))]
-        self._by_key[key] = sketch
+            self.put(key, sketch)
+        else:
+            self._by_key.move_to_end(key)
         return sketch
 
-    @property
-    def weight_max(self) -> float:
-        return self._weight_max
-
     def put(self, key: Hashable, sketch: Sketch) -> None:
-        """Add a sketch under its key."""
-        self.touched(key)
+        """A sketch under a new key."""
+        if len(self._by_key) >= self._sketches_max:
+            self._by_key.popitem(last=False)
         self._by_key[key] = sketch
 
-    def items(self) -> Iterator[tuple[Hashable, Sketch]]:
-        """Oldest first."""
-        return iter(self._by_key.items())
+    def newest(self, count: int) -> list[tuple[Hashable, Sketch]]:
+        """At most so many, the newest last."""
+        return list(islice(self._by_key.items(), max(0, len(self._by_key) - count), None))

@@ -9,7 +9,7 @@ from tao.policies.returns.port import LearnedStateError
 from tao.policies.returns.sketch import Sketch
 
 T = TypeVar("T")
-WEIGHT_MAX = 1e9
+WEIGHT_MAX = 2.0**20
 
 
 def sketch_to_json(sketch: Sketch) -> list[list[float]]:
