@@ -70,7 +70,9 @@ def run(turns: int, workers: int, low: int, high: int, profile_name: str) -> dic
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--turns", type=int, default=20_000)
     parser.add_argument("--workers", type=int, default=64)
     parser.add_argument("--prompt", default="20000:90000")

@@ -8,7 +8,7 @@ compile() {
   .venv/bin/uv pip compile --quiet --universal --upgrade --python-version 3.11 --no-header --no-annotate "$@"
 }
 
-compile pyproject.toml --extra dev --extra docs --output-file scripts/locks/dev.lock
+compile pyproject.toml --all-extras --output-file scripts/locks/dev.lock
 compile scripts/locks/clients.in --output-file scripts/locks/clients.lock
 compile scripts/locks/engine.in --override scripts/locks/engine.overrides --output-file scripts/locks/engine.lock
 git --no-pager diff --stat -- scripts/locks

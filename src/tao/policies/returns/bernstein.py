@@ -1,4 +1,7 @@
-"""The paper's predictor: a conservative mean of this tool's history (method, section 4; paper App. A)."""
+"""The paper's predictor: a conservative mean of this tool's history (method, section 4; paper App. A).
+
+It answers with a point, widened by a finite-sample margin; it knows nothing of clocks, sessions' phases or files.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,7 @@
-"""The learned state as JSON-ready data: sketches there and back, every value checked. No I/O."""
+"""The learned state as JSON-ready data: sketches there and back, every value checked.
+
+No I/O: where the data is kept, and what happens to a file that cannot be read, is the affair of whoever calls.
+"""
 
 from collections.abc import Mapping
 from math import isfinite
