@@ -101,8 +101,8 @@ class JointPolicy:
             for session in map(view.sessions.__getitem__, view.pool)
             if self._needed_tokens(view, session) <= most_tokens or self._waited_too_long(view, session, at)
         )
-        if not candidates:
-            return Decision()
+        if not any(candidate.weight_tokens <= most_tokens for candidate in candidates):
+            return Decision()  # nobody can be placed, and nobody has to be kept from the room of another
         parts = self._parts
         return Decision(request=PlanRequest(parts.solver, free_tokens, candidates, parts.wait_seconds_max))
 
