@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tao.cli import main
+from tao.policies import make_policy
 
 ROW = {
     "policy",
@@ -155,3 +156,38 @@ def test_faults_repeat_to_the_byte_whatever_the_hash_seed() -> None:
     arguments = ("--faults", "--policy", "tao", "--sessions", "10", "--kv-tokens", "60000", "--replicas", "2")
     outputs = {in_a_process(hash_seed, *arguments, "--json", "-") for hash_seed in ("1", "2")}
     assert len(outputs) == 1
+
+
+def test_joint_decisions_are_kept_for_tao_plan(tmp_path: Path) -> None:
+    result = tao("--policy", "tao,tao-bfd", "--record-snapshots", str(tmp_path), "--concurrency", "8", *SMALL)
+    assert result.exit_code == 0, result.output
+    folders = sorted(folder.name for folder in tmp_path.iterdir())
+    assert folders == ["tao-bfd-w8-seed0", "tao-w8-seed0"]
+    first = next(iter(sorted((tmp_path / "tao-w8-seed0").iterdir())))
+    planned = CliRunner().invoke(main, ["plan", str(first), "--json"])
+    assert planned.exit_code == 0, planned.output
+    assert json.loads(planned.stdout)["status"] == "optimal"
+
+
+class Broken:
+    """A policy with a defect."""
+
+    name = "broken"
+
+    def __init__(self) -> None:
+        self._real = make_policy("round-robin")
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._real, name)
+
+    def place(self, *args: object) -> object:
+        raise KeyError("a defect")
+
+
+def test_a_run_that_breaks_off_says_how_to_repeat_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    result = tao("--policy", "test_simulate_cli:Broken", "--concurrency", "4", *SMALL)
+    assert result.exit_code == 1, result.output
+    assert "a run broke off" in result.output
+    assert "a defect" in result.output
+    assert "--policy test_simulate_cli:Broken --concurrency 4 --seed 0" in result.output

@@ -14,7 +14,7 @@ import click
 from rich import box
 from rich.table import Table
 
-from tao.cli.simulate import read_sessions, run_with_progress, write_text
+from tao.cli.runs import read_sessions, run_with_progress, write_text
 from tao.report.evaluation import CELLS, Evaluation, evaluation_of
 from tao.report.figures import PlotsMissingError, require_plots
 from tao.report.page import page

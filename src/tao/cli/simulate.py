@@ -3,32 +3,24 @@
 What a run is lives in `tao.sim.run`, what its figures mean in `tao.record.summary`; this file only wires and shows.
 """
 
-import contextlib
 import json
-import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from tao.cli.runs import SAMPLE, read_sessions, repeat_command, run_with_progress, write_text
 from tao.core import SchedulerSettings
 from tao.enginemodel import load_profile, profile_names
 from tao.policies import make_policy
 from tao.report.bounds import floors_of
 from tao.report.terminal import console_for_tables, runs_table
-from tao.sim.cluster import run_all_on_ray
 from tao.sim.faults import FaultPlan
 from tao.sim.run import Order, RunResult, RunSpec
-from tao.sim.sweep import OnTurns, RunFailedError, Traces, run_all
 from tao.sim.workload import ClosedLoop, PoissonArrivals, WorkloadSettings
-from tao.traces import SkippedLines, TraceError, TraceSession, read_trace, refuse, sample_path
+from tao.traces import SkippedLines, TraceError
 
-INTERRUPTED = 130
-SAMPLE = "sample"
 CONCURRENCY = 16
 
 
@@ -123,6 +115,9 @@ def seconds_range(
 @click.option(
     "--faults", is_flag=True, help="Let things go wrong, by --seed: replicas, clients, tools, messages."
 )
+@click.option(
+    "--record-snapshots", metavar="DIR", help="Write every joint decision into this folder, for tao plan."
+)
 @click.option("--processes", type=click.IntRange(1), help="Processes to use.  [default: all cores]")
 @click.option("--ray", "ray_address", metavar="ADDRESS", help="Spread the runs over this Ray cluster.")
 @click.option("--json", "json_path", metavar="OUT", help="Write the figures to this file; - for the output.")
@@ -149,6 +144,7 @@ def command(  # noqa: PLR0917 - click passes options as they are named
     max_prompt_tokens: int | None,
     floor: bool,
     faults: bool,
+    record_snapshots: str | None,
     processes: int | None,
     ray_address: str | None,
     json_path: str | None,
@@ -178,6 +174,7 @@ def command(  # noqa: PLR0917 - click passes options as they are named
             workload=WorkloadSettings(human_wait_max, system_tokens, tool_delay, seed, not silent_ends),
             scheduler=SchedulerSettings(hold_seconds_max=hold_max),
             faults=FaultPlan.drawn(seed, replicas) if faults else None,
+            snapshots_dir=record_snapshots,
         )
         sweep = Sweep(
             base,
@@ -209,58 +206,6 @@ class Sweep:
         return specs + floors
 
 
-def read_sessions(name: str, skipped: SkippedLines | None = None) -> list[TraceSession]:
-    """The sessions of a file, or of the sample; bad lines are counted in `skipped`, refused where that is None."""
-    path = sample_path() if name == SAMPLE else Path(name)
-    return list(read_trace(path, on_bad_line=refuse if skipped is None else skipped))
-
-
-def run_with_progress(
-    specs: Sequence[RunSpec], traces: Traces, processes: int | None, ray_address: str | None = None
-) -> list[RunResult]:
-    """Run all, with a bar where a person looks on. A run that breaks off ends the command with exit code 1."""
-    turns = sum(len(session.turns) for spec in specs for name in spec.traces for session in traces[name])
-    try:
-        with _progress_bar(Console(stderr=True), turns, len(specs)) as on_turns:
-            if ray_address is not None:
-                return run_all_on_ray(specs, traces, ray_address, on_turns)
-            return run_all(specs, traces, processes, on_turns)
-    except RunFailedError as error:
-        raise click.ClickException(
-            f"a run broke off: {error}\nTo repeat: {repeat_command(error.spec)}"
-        ) from error
-    except KeyboardInterrupt:
-        click.echo("interrupted", err=True)
-        sys.exit(INTERRUPTED)
-
-
-def repeat_command(spec: RunSpec) -> str:
-    """The options that repeat this one run, added to the command line as it was given."""
-    load = (
-        f"--concurrency {spec.arrivals.workers}"
-        if isinstance(spec.arrivals, ClosedLoop)
-        else f"--arrival-rate {spec.arrivals.rate_per_second!r}"
-    )
-    skip = ("--policy", "--concurrency", "--arrival-rate", "--seed", "--json", "--processes")
-    given = " ".join(_without(sys.argv[1:], skip))
-    return f"tao {given} --policy {spec.policy} {load} --seed {spec.seed}"
-
-
-def _without(arguments: Sequence[str], options: Sequence[str]) -> list[str]:
-    """The command line without these options and their values."""
-    kept: list[str] = []
-    drop_next = False
-    for argument in arguments:
-        name, equals, _ = argument.partition("=")
-        if drop_next:
-            drop_next = False
-        elif name in options:
-            drop_next = not equals
-        else:
-            kept.append(shlex.quote(argument))
-    return kept
-
-
 def _policies(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not names:
@@ -281,24 +226,6 @@ def _loads(
         yield ClosedLoop(workers)
 
 
-@contextlib.contextmanager
-def _progress_bar(console: Console, turns: int, runs: int) -> Iterator[OnTurns | None]:
-    if not console.is_terminal:
-        yield None
-        return
-    with Progress(
-        TextColumn(f"{runs} runs"),
-        BarColumn(),
-        TextColumn("{task.completed}/{task.total} turns"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-    ) as bar:
-        task = bar.add_task("simulate", total=turns)
-        yield lambda ended: bar.update(task, completed=sum(ended))
-
-
 def _show(sweep: Sweep, results: Sequence[RunResult], skipped: SkippedLines, json_path: str | None) -> None:
     runs = results[: len(sweep.policies) * len(sweep.loads)]
     floors = floors_of(runs, results[len(runs) :])
@@ -317,17 +244,6 @@ def _show(sweep: Sweep, results: Sequence[RunResult], skipped: SkippedLines, jso
         click.echo(f"To repeat: {repeat_command(run.spec)}", err=True)
     if unsound:
         sys.exit(1)
-
-
-def write_text(path: str, text: str) -> None:
-    """Write to a file; `-` is the output. What cannot be written ends the command with exit code 1."""
-    if path == "-":
-        click.echo(text, nl=False)
-        return
-    try:
-        Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise click.ClickException(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def _say_what_was_left_out(runs: Sequence[RunResult], skipped: SkippedLines) -> None:

@@ -8,6 +8,7 @@ import contextlib
 import gc
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 
 import msgspec
 
@@ -19,6 +20,7 @@ from tao.record.summary import Distribution, RunSummary, summarise
 from tao.sim.checkers import InvariantsHold, all_checkers
 from tao.sim.faults import FaultPlan
 from tao.sim.faulty import FaultySimulation
+from tao.sim.recording import SnapshotsKept
 from tao.sim.simulation import Observer, OnProgress, Simulation
 from tao.sim.tally import Counts, Tally
 from tao.sim.workload import ClosedLoop, PoissonArrivals, Workload, WorkloadSettings
@@ -49,6 +51,7 @@ class RunSpec:
     """One simulated run. `traces` are names under which the caller knows lists of sessions.
 
     `prompt_tokens_max` of the order defaults to what the engine can hold; longer sessions are cut before.
+    `snapshots_dir`: keep every joint decision there, in a folder named after the run.
     """
 
     policy: str
@@ -62,6 +65,7 @@ class RunSpec:
     workload: WorkloadSettings = field(default_factory=WorkloadSettings)
     scheduler: SchedulerSettings = field(default_factory=SchedulerSettings)
     faults: FaultPlan | None = None
+    snapshots_dir: str | None = None
 
     def __post_init__(self) -> None:
         if self.replicas < 1:
@@ -77,6 +81,16 @@ class RunSpec:
         return self.arrivals.workers if isinstance(self.arrivals, ClosedLoop) else None
 
     @property
+    def name(self) -> str:
+        """A name for files of this run, unlike that of any other in one sweep."""
+        load = (
+            f"w{self.arrivals.workers}"
+            if isinstance(self.arrivals, ClosedLoop)
+            else f"r{self.arrivals.rate_per_second:g}"
+        )
+        return f"{self.policy.replace(':', '-')}-{load}-seed{self.seed}"
+
+    @property
     def replica_kv_tokens(self) -> int:
         """KV capacity of one replica."""
         return self.profile.kv_tokens if self.kv_tokens is None else self.kv_tokens
@@ -85,7 +99,8 @@ class RunSpec:
         """The same load on replicas with unlimited memory: what no policy is expected to beat."""
         kept = min(self.profile.max_model_tokens, self.replica_kv_tokens)
         order = replace(self.order, prompt_tokens_max=self.order.prompt_tokens_max or kept)
-        return replace(self, policy=FLOOR_POLICY, kv_tokens=UNLIMITED_KV_TOKENS, order=order, faults=None)
+        unlimited = replace(self, policy=FLOOR_POLICY, kv_tokens=UNLIMITED_KV_TOKENS, order=order)
+        return replace(unlimited, faults=None, snapshots_dir=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +173,8 @@ def run(
     scheduler = Scheduler(make_policy(spec.policy), spec.scheduler)
     workload = Workload(chosen.sessions, spec.arrivals, spec.workload)
     tally, checkers = Tally(), all_checkers(spec.scheduler)
-    simulation = _simulation(spec, scheduler, workload, (tally, *checkers), on_progress)
+    kept = () if spec.snapshots_dir is None else (SnapshotsKept(Path(spec.snapshots_dir), spec.name),)
+    simulation = _simulation(spec, scheduler, workload, (tally, *checkers, *kept), on_progress)
     with _collecting_rarely():
         measurements = simulation.run()
     planner = simulation.planner

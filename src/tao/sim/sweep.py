@@ -72,7 +72,7 @@ def run_one(spec: RunSpec, traces: Traces, ended: Callable[[int], None] | None =
     """One run, with defects told as RunFailedError."""
     try:
         return run(spec, traces, ended)
-    except ValueError:
+    except (ValueError, OSError):
         raise
     except Exception as error:
         raise RunFailedError(spec, f"{type(error).__name__}: {error}") from error
