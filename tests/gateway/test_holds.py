@@ -81,6 +81,10 @@ async def test_a_held_stream_is_kept_alive_in_its_dialect(path: str, body: dict[
             await scene.make_room()
             rest = [line async for line in lines]
         assert any(line.startswith("data: ") for line in rest)
+        [decision] = [line for line in rest if line.startswith(": x-tao-decision: ")]
+        assert decision.endswith("reason=planned")
+        [told] = [line for line in rest if line.startswith(": x-tao-hold-seconds: ")]
+        assert float(told.rpartition(" ")[2]) > 0
         assert front.held() == 0
 
 

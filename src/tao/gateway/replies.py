@@ -86,6 +86,12 @@ def decision_headers(session: SessionId, outcome: DispatchTurn) -> RawHeaders:
     )
 
 
+def decision_comment(outcome: DispatchTurn) -> bytes:
+    """The same for a stream whose headers went out while it was held: comments, which every SSE client passes over."""
+    decision = f": x-tao-decision: replica={outcome.replica}; reason={outcome.reason.value}\n"
+    return decision.encode("latin-1", "replace") + b": x-tao-hold-seconds: %.3f\n\n" % outcome.hold_seconds
+
+
 def header(headers: RawHeaders, name: bytes) -> bytes:
     """The first value of a header, given in lower case; empty where there is none."""
     return next((value for key, value in headers if key.lower() == name), b"").strip()

@@ -26,6 +26,7 @@ from tao.gateway.exchange import (
 from tao.gateway.fleet import Fleet
 from tao.gateway.replies import (
     REFUSALS,
+    decision_comment,
     decision_headers,
     header,
     held_headers,
@@ -229,6 +230,8 @@ class TurnService:
         if not turn.client.started:
             told = decision_headers(turn.session, outcome)
             await turn.client.start(answer.status, (*answer.headers, *told))
+        elif outcome.attempt == 1:
+            await turn.client.send(decision_comment(outcome))
         try:
             await self._pump(turn, answer, observer)
         except asyncio.CancelledError:
