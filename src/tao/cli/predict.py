@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from tao.cli.simulate import write_text
+from tao.cli.runs import write_text
 from tao.policies.readiness import ReadyRule
 from tao.policies.returns import DEFAULT_PREDICTOR, PREDICTORS, UnknownPredictorError, make_predictor
 from tao.report.prediction import (
@@ -26,6 +27,19 @@ from tao.report.terminal import console_for_tables
 from tao.traces import TraceError, read_trace, sample_path
 
 TOOLS_SHOWN = 15
+COLUMNS = (
+    "calls",
+    "error\nat start",
+    "error at\ndecisions",
+    "within\n0.5 s",
+    "pinball\nloss",
+    "preci-\nsion",
+    "recall",
+    "lead",
+    "50 %",
+    "80 %",
+    "95 %",
+)
 
 
 @click.command()
@@ -106,9 +120,13 @@ def _read(names: Sequence[str]) -> list[RecordedAbsence]:
 
 def _overall(reports: Sequence[PredictorReport]) -> Table:
     first = reports[0].overall
-    table = Table(title=f"{first.calls:,} tool calls, {first.moments:,} decision moments")
+    table = Table(
+        title=f"{first.calls:,} tool calls, {first.moments:,} decision moments (seconds)",
+        caption=f"default's: precision of {DEFAULT_PREDICTOR} at the recall of the line; %: share within that interval",
+        box=SIMPLE_HEAD,
+    )
     _columns(table, "predictor")
-    table.add_column(f"{DEFAULT_PREDICTOR} at this recall", justify="right")
+    table.add_column("default's", justify="right")
     default = next(report for report in reports if report.predictor == DEFAULT_PREDICTOR)
     for report in reports:
         at_recall = default.overall.precision_at(report.overall.recall)
@@ -117,7 +135,7 @@ def _overall(reports: Sequence[PredictorReport]) -> Table:
 
 
 def _by_tool(report: PredictorReport) -> Table:
-    table = Table(title=f"{report.predictor} by tool")
+    table = Table(title=f"{report.predictor} by tool (seconds)", box=SIMPLE_HEAD)
     _columns(table, "tool")
     ranked = sorted(report.by_tool.items(), key=lambda item: (-item[1].calls, item[0]))
     for name, score in ranked[:TOOLS_SHOWN]:
@@ -126,20 +144,8 @@ def _by_tool(report: PredictorReport) -> Table:
 
 
 def _columns(table: Table, first: str) -> None:
-    table.add_column(first)
-    for heading in (
-        "calls",
-        "error, s",
-        "at decisions, s",
-        "within 0.5 s",
-        "pinball, s",
-        "precision",
-        "recall",
-        "lead, s",
-        "in 50 %",
-        "in 80 %",
-        "in 95 %",
-    ):
+    table.add_column(first, no_wrap=True)
+    for heading in COLUMNS:
         table.add_column(heading, justify="right")
 
 

@@ -14,6 +14,7 @@ from tao.policies.interruption import (
     InterruptOrder,
     LeaseWhileExpected,
     LeastValueFirst,
+    LongestAwayFirst,
     NoLease,
     SmallestFirst,
 )
@@ -95,7 +96,7 @@ def _tao(
     room: AdmissionRoom | None = None,
     solver: str = "auto",
 ) -> Policy:
-    order = order or LeastValueFirst(credit, readiness)
+    order = order or LongestAwayFirst(credit, readiness)
     lease = LeaseWhileExpected(readiness)
     parts = Parts(
         credit, readiness, order, lease, room or GrowthRoom(), OnChange(), DropChanged(), solver, AGED_SECONDS

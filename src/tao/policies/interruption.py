@@ -38,7 +38,8 @@ class LeastValueFirst:
 class LongestAwayFirst:
     """The least credit first; among equals who is expected to stay away longest, then the smallest.
 
-    Its place does the most good for others meanwhile. Times are compared in whole seconds: finer differences mean nothing.
+    Its place does the most good for others meanwhile. Credits of the same power of two are equal and times are compared in
+    whole seconds: finer differences mean nothing, and would leave the time away no say.
     """
 
     def __init__(self, credit: Credit, readiness: Readiness) -> None:
@@ -50,7 +51,7 @@ class LongestAwayFirst:
         credit_tokens = self._credit.tokens(session, at).get(session.home, 0)
         ready = self._readiness.ready(session, at)
         away_seconds = 0 if ready else round(self._readiness.away_seconds(session, at))
-        return credit_tokens, ready, -away_seconds, session.footprint_tokens
+        return credit_tokens.bit_length(), ready, -away_seconds, session.footprint_tokens
 
 
 class SmallestFirst:

@@ -25,6 +25,12 @@ PRIOR_SECONDS: Mapping[Kind, float] = {
 }
 """What is believed before anything was seen: the method's default for tools, the median of recorded traces for the rest."""
 
+ROOT_SOURCES: Mapping[Kind, str] = {
+    "run": "history of all tools",
+    "after-sleep": "history of what follows a sleep",
+    "background": "history of background calls",
+    "human": "history of human waits",
+}
 PRIOR_WEIGHT = 0.5
 SCORED_EVERY = 3
 """One in so many completed calls is scored for the calibration of intervals."""
@@ -43,20 +49,22 @@ class Level:
 
 ROOT_WEIGHT_MAX = 500.0
 LEVELS = (
-    Level("tool", "history of this tool", 16_384, 70.0, 5.0),
-    Level("command", "history of this command", 16_384, 70.0, 5.0),
-    Level("tenant", "history of this tenant", 16_384, 40.0, 5.0),
     Level("session", "history of this session", 16_384, 6.0, 3.0),
+    Level("tenant", "history of this tenant", 16_384, 40.0, 5.0),
+    Level("command", "history of this command", 16_384, 70.0, 5.0),
+    Level("tool", "history of this tool", 16_384, 70.0, 5.0),
 )
-LASTING = 3
-"""How many of the levels outlive the process; sessions do not."""
+"""The most particular first."""
+
+LASTING = LEVELS[1:]
+"""The levels that outlive the process; sessions do not."""
 
 LASTING_KEYS_MAX = 2_048
 """The newest of each level are exported: it takes a tenth of a second, and nobody waits longer for it."""
 
 
 class BackoffHistogram:
-    """`backoff-histogram`. At most `4 + 4 * 16,384` histograms of 64 bins, about 40 MiB, whatever names it is told."""
+    """`backoff-histogram`. At most `4 + 4 * 16,384` histograms of 64 bins, below 64 MiB, whatever names it is told."""
 
     name = "backoff-histogram"
 
@@ -99,7 +107,7 @@ class BackoffHistogram:
         return LatestForecast(tuple(self._with_delay(one, absence) for one in classes))
 
     def export_state(self) -> dict[str, object]:
-        lasting = zip(LEVELS[:LASTING], self._tables[:LASTING], strict=True)
+        lasting = zip(LASTING, self._tables[1:], strict=True)
         return {
             "roots": {kind: sketch_to_json(sketch) for kind, sketch in self._roots.items()},
             "levels": {
@@ -114,8 +122,10 @@ class BackoffHistogram:
         levels = state_section(state, "levels", dict)
         coverage = IntervalCoverage.from_json(state_section(state, "coverage", list))
         new_roots = {kind: sketch_from_json(roots.get(kind)) for kind in self._roots}
+        if not all(sketch.weight for sketch in new_roots.values()):
+            raise LearnedStateError("the histogram of all calls is empty")
         new_tables = [SketchTable(level.keys_max, level.weight_max) for level in LEVELS]
-        for level, table in zip(LEVELS[:LASTING], new_tables[:LASTING], strict=True):
+        for level, table in zip(LASTING, new_tables[1:], strict=True):
             for key, sketch in _rows(state_section(levels, level.name, list)):
                 table.put(key, sketch)
         self._roots, self._tables, self._coverage = new_roots, tuple(new_tables), coverage
@@ -125,19 +135,20 @@ class BackoffHistogram:
         return forecast if one.kind != "after-sleep" else DelayedForecast(forecast, one.delay_seconds)
 
     def _of_class(self, one: CallClass, absence: Absence) -> HistogramForecast:
-        """Mix the levels. A level weighs `1 / (n + k)`, and what is above it `k / (n + k)`."""
-        root = self._roots[one.kind]
-        parts = [(root, 1.0 / root.weight)]
-        source = "default" if root.weight <= PRIOR_WEIGHT else "history of all tools"
-        if one.kind == "human":
-            source = "history of human waits"
+        """Mix the levels, the most particular first: each takes `n / (n + k)` of what is left to say."""
+        parts: list[tuple[Sketch, float]] = []
+        share = 1.0
+        source = ""
         for key, table, level in zip(_keys(one, absence), self._tables, LEVELS, strict=True):
             sketch = table.get(key) if key is not None else None
             if sketch is not None:
                 total = sketch.weight + level.strength
-                parts = [(part, share * level.strength / total) for part, share in parts]
-                parts.append((sketch, 1.0 / total))
-                source = level.source
+                parts.append((sketch, share / total))
+                share *= level.strength / total
+                source = source or level.source
+        root = self._roots[one.kind]
+        parts.append((root, share / root.weight))
+        source = source or (ROOT_SOURCES[one.kind] if root.weight > PRIOR_WEIGHT else "default")
         fields: Sequence[int] = mixed(parts)
         if one.limit_seconds is not None:
             fields = _cut(fields, one.limit_seconds)
@@ -152,10 +163,10 @@ class BackoffHistogram:
 def _keys(one: CallClass, absence: Absence) -> tuple[Hashable, Hashable, Hashable, Hashable]:
     """The key at each of `LEVELS`; None where a level does not apply."""
     return (
-        one.tool if one.kind == "run" else None,
-        one.key,
-        (short_name(absence.tenant), *one.key),
         (short_name(absence.session), *one.key) if absence.session else None,
+        (short_name(absence.tenant), *one.key),
+        one.key,
+        one.tool if one.kind == "run" else None,
     )
 
 
