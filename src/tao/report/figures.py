@@ -69,7 +69,8 @@ def setting_plot(points: Sequence[PointResult], axis: str, colours: dict[str, st
     for number, metric in enumerate(PLOTTED):
         place = {"row": number // COLUMNS + 1, "col": number % COLUMNS + 1}
         _draw(figure, place, points, metric, colours, as_bars=as_bars)
-        vertical = {"type": "log"} if metric.key in LOGARITHMIC else {"rangemode": "tozero"}
+        log = metric.key in LOGARITHMIC and not as_bars  # a bar has to begin at zero
+        vertical = {"type": "log"} if log else {"rangemode": "tozero"}
         figure.update_yaxes(**vertical, **place)
     figure.update_xaxes(type="category")
     if axis != "variants":

@@ -164,7 +164,7 @@ def _small_setting(setting: Setting, quick: Quick) -> Setting:
     small: list[tuple[int, int]] = []
     kv_share = 1.0
     for replicas, workers in pairs:
-        fewer = max(1, replicas // 2) if replicas > 1 else 1
+        fewer = min(replicas, max(2, replicas // 2))  # one replica leaves nothing to choose
         kv_share = replicas / fewer / quick.shrink
         small.append((fewer, max(1, workers // quick.shrink)))
     profile = load_profile(setting.profile)
