@@ -93,7 +93,7 @@ def expected_turns(spec: RunSpec, traces: Traces) -> float:
     """How many turns a run will have, where its sessions are as long as the traces' on average."""
     sessions = [session for name in spec.traces for session in traces[name]]
     turns = sum(len(session.turns) for session in sessions)
-    played = len(sessions) * spec.order.repeats
+    played = spec.order.fitted or len(sessions) * spec.order.repeats
     return turns * min(spec.order.count_max or played, played) / max(len(sessions), 1)
 
 

@@ -86,6 +86,11 @@ def seconds_range(
 )
 @click.option("--seed", default=0, show_default=True, help="Seed of order, delays, arrivals and faults.")
 @click.option("--sessions", type=click.IntRange(1), help="Use the first N sessions only.")
+@click.option(
+    "--fitted",
+    type=click.IntRange(1),
+    help="Draw N sessions by --seed from distributions fitted to the traces.",
+)
 @click.option("--shuffle", is_flag=True, help="Put the sessions in an order chosen by --seed first.")
 @click.option(
     "--tool-delay",
@@ -134,6 +139,7 @@ def command(  # noqa: PLR0917 - click passes options as they are named
     arrival_rate: tuple[float, ...] | None,
     seed: int,
     sessions: int | None,
+    fitted: int | None,
     shuffle: bool,
     tool_delay: tuple[float, float] | None,
     kv_tokens: int | None,
@@ -170,7 +176,9 @@ def command(  # noqa: PLR0917 - click passes options as they are named
             traces=(*traces, *more_traces) or (SAMPLE,),
             kv_tokens=kv_tokens,
             seed=seed,
-            order=Order(sessions, seed if shuffle else None, max_prompt_tokens),
+            order=Order(
+                sessions, seed if shuffle else None, max_prompt_tokens, fitted=fitted, fitted_seed=seed
+            ),
             workload=WorkloadSettings(human_wait_max, system_tokens, tool_delay, seed, not silent_ends),
             scheduler=SchedulerSettings(hold_seconds_max=hold_max),
             faults=FaultPlan.drawn(seed, replicas) if faults else None,
@@ -250,7 +258,7 @@ def _say_what_was_left_out(runs: Sequence[RunResult], skipped: SkippedLines) -> 
     first = runs[0]
     if first.sessions_shortened or first.sessions_dropped:
         click.echo(
-            f"{first.sessions_shortened} sessions cut short and {first.sessions_dropped} left out: longer prompts "
+            f"sessions cut short: {first.sessions_shortened}, left out: {first.sessions_dropped}; longer prompts "
             "than the engine or --max-prompt-tokens takes",
             err=True,
         )

@@ -20,6 +20,7 @@ from tao.record.summary import Distribution, RunSummary, summarise
 from tao.sim.checkers import InvariantsHold, all_checkers
 from tao.sim.faults import FaultPlan
 from tao.sim.faulty import FaultySimulation
+from tao.sim.fitted import FittedSessions
 from tao.sim.recording import SnapshotsKept
 from tao.sim.simulation import Observer, OnProgress, Simulation
 from tao.sim.tally import Counts, Tally
@@ -37,13 +38,16 @@ FLOOR_POLICY = "sticky-least-loaded"
 class Order:
     """Which sessions of the traces, in which order: the traces' own or shuffled by `seed`, then the first `count_max`.
 
-    `repeats`: how often the traces are played, each time under new names, where they hold too few sessions.
+    `repeats`: how often the traces are played, each time under new names, where they hold too few sessions. `fitted`:
+    draw so many sessions by `fitted_seed` from distributions fitted to the traces, instead of playing theirs.
     """
 
     count_max: int | None = None
     seed: int | None = None
     prompt_tokens_max: int | None = None
     repeats: int = 1
+    fitted: int | None = None
+    fitted_seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,13 +230,11 @@ def _collecting_rarely() -> Iterator[None]:
 def _choose(spec: RunSpec, traces: Mapping[str, Sequence[TraceSession]]) -> Selection:
     order = spec.order
     engine_max = min(spec.profile.max_model_tokens, spec.replica_kv_tokens)
+    recorded = [session for name in spec.traces for session in traces[name]]
+    if order.fitted is not None:
+        recorded = FittedSessions(recorded).draw(order.fitted, order.fitted_seed)
     chosen = select_sessions(
-        (
-            again(session, time) if time else session
-            for time in range(order.repeats)
-            for name in spec.traces
-            for session in traces[name]
-        ),
+        (again(session, time) if time else session for time in range(order.repeats) for session in recorded),
         count_max=order.count_max,
         seed=order.seed,
         prompt_tokens_max=order.prompt_tokens_max or engine_max,
