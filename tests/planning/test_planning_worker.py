@@ -3,8 +3,10 @@
 import asyncio
 import os
 import signal
+from collections.abc import Callable
 
 import pytest
+import uvloop
 
 from tao.planning import (
     Item,
@@ -56,6 +58,27 @@ async def test_a_killed_process_is_replaced() -> None:
         with pytest.raises(PlanCrashError):
             await worker.solve(problem(), "dp", 10.0)
         assert (await worker.solve(problem(), "dp", 30.0)).status == "optimal"
+
+
+async def _die_unasked() -> str:
+    async with PlanWorker() as worker:
+        assert worker.pid is not None
+        process = worker._process
+        assert process is not None
+        os.kill(worker.pid, signal.SIGKILL)
+        await process.wait()
+        with pytest.raises(PlanCrashError):
+            await worker.solve(problem(), "dp", 10.0)
+        return (await worker.solve(problem(), "dp", 30.0)).status
+
+
+@pytest.mark.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_process_that_died_while_nobody_asked_is_replaced(
+    loop_factory: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    """uvloop raises at the write to such a process, asyncio's own loop later."""
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        assert runner.run(_die_unasked()) == "optimal"
 
 
 async def test_a_raising_solver_leaves_the_process_alone() -> None:

@@ -193,7 +193,11 @@ class PlanWorker:
         process = self._process
         assert process is not None
         assert process.stdin is not None
-        process.stdin.write(request)
+        try:
+            process.stdin.write(request)
+        except RuntimeError as error:
+            # What uvloop raises where the process died while nobody asked it; asyncio's own loop says it at the drain.
+            raise BrokenPipeError(str(error)) from error
         await process.stdin.drain()
         return await _read_frame(process)
 
