@@ -4,6 +4,7 @@ import asyncio
 import json
 
 import pytest
+import structlog
 
 from tao.gateway.exchange import Client, ClientRequest
 from tao.gateway.http.asgi import App
@@ -172,3 +173,55 @@ async def test_a_stop_ends_running_requests_within_its_grace() -> None:
     assert proxy.cancelled.is_set()
     await reader.read()
     writer.close()
+
+
+H2C = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAARAAAAA\r\n"
+
+
+@pytest.mark.parametrize("cut", [1, 60, 170, 190, 400])
+@pytest.mark.parametrize("offer", [H2C, b"connection: upgrade\r\nupgrade: websocket\r\n"])
+async def test_an_offer_of_another_protocol_is_passed_over(offer: bytes, cut: int) -> None:
+    """Java's HTTP client and `curl --http2` offer h2c with each request; the body belongs to the request all the same."""
+    body = b'{"a": 1}'
+    first = b"POST /v1/x HTTP/1.1\r\nhost: g\r\n" + offer + b"content-length: 8\r\n\r\n" + body
+    chunks = b"4\r\n" + body[:4] + b"\r\n4\r\n" + body[4:] + b"\r\n0\r\n\r\n"
+    second = b"POST /v1/x HTTP/1.1\r\nhost: g\r\n" + offer + b"transfer-encoding: chunked\r\n\r\n" + chunks
+    sent = first + second + post(body)
+    async with proxied(ok) as (proxy, engine), raw_client(proxy.address) as client:
+        await client.send(sent[:cut])
+        await client.send(sent[cut:])
+        assert (await client.rest()).count(b"200 OK") == 3
+    assert [request.body for request in proxy.seen] == [body] * 3
+    assert not any(
+        b"upgrade" in request.lower() or b"http2" in request.lower() for request in engine.requests
+    )
+
+
+class Resetting:
+    """A handler whose client is gone when it answers."""
+
+    def __init__(self) -> None:
+        self.entered = asyncio.Event()
+
+    async def start(self) -> None:
+        """Nothing to start."""
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+    async def handle(self, request: ClientRequest, client: Client) -> None:
+        self.entered.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise RuntimeError("unable to perform operation; the handler is closed") from None
+
+
+async def test_a_write_that_fails_because_the_client_is_gone_is_no_defect() -> None:
+    with structlog.testing.capture_logs() as logs:
+        handler = Resetting()
+        async with serving(App(handler, LIMIT)) as address, raw_client(address) as client:
+            await client.send(post())
+            await asyncio.wait_for(handler.entered.wait(), 5)
+            client.leave()
+    assert not [entry for entry in logs if entry["event"] == "a request failed"]

@@ -22,6 +22,8 @@ Send = Callable[[Message], Awaitable[None]]
 
 BODY_SECONDS = 60.0
 """The longest silence while a client sends its body."""
+RESET_SECONDS = 0.05
+"""A connection that was reset refuses what is written to it this long, at most, before it is told to be gone."""
 DISCARD_BYTES_MAX = 256 * 1024 * 1024
 """So much of a too large body is read and thrown away, so that the client gets to read the refusal."""
 
@@ -76,7 +78,10 @@ class App:
                 raise
             # The client hung up and the handler has cleaned up: the server's task ends in the ordinary way.
             task.uncancel()
-        except Exception:
+        except Exception as error:
+            if isinstance(error, RuntimeError) and await _hung_up(watcher, client):
+                self._log.debug("the client was gone", path=request.path, error=str(error))
+                return
             self._log.exception("a request failed", path=request.path)
             if not client.started:
                 text = "TAO failed to serve this request; its log says why"
@@ -220,3 +225,10 @@ async def _watch(receive: Receive, client: AsgiClient, handler: asyncio.Task[Any
     if not client.finished:
         client.left = True
         handler.cancel()
+
+
+async def _hung_up(watcher: asyncio.Task[None], client: AsgiClient) -> bool:
+    """Whether a handler failed because its client was gone: uvloop raises at a write just before a reset is told."""
+    client.finished = True  # nothing is left to cancel
+    await asyncio.wait({watcher}, timeout=RESET_SECONDS)
+    return watcher.done()

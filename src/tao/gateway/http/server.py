@@ -2,16 +2,19 @@
 
 uvicorn parses requests with llhttp in strict mode, which refuses contradicting framing (Content-Length beside
 Transfer-Encoding, several lengths). What it lacks is added here: a bound on the size of a request's head and on the
-time it may take. It must not know what the application does.
+time it may take, and requests that offer another protocol (h2c, as Java's client does) are served as plain ones. It must
+not know what the application does.
 """
 
 import asyncio
 import logging
 import socket
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
+import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
@@ -23,10 +26,11 @@ _TOO_LARGE = b"the request's headers exceed %d bytes" % HEAD_BYTES_MAX
 
 
 class BoundedHeadProtocol(HttpToolsProtocol):
-    """uvicorn's protocol with bounds on a request's head."""
+    """uvicorn's protocol with bounds on a request's head, and deaf to offers of other protocols."""
 
     _in_head = True
     _head_bytes = 0
+    _received = b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -35,7 +39,9 @@ class BoundedHeadProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._in_head:
             self._head_bytes += len(data)
+        self._received = data
         super().data_received(data)
+        self._received = b""
         if not self._in_head or self.transport.is_closing():
             return
         if self._head_bytes > HEAD_BYTES_MAX:
@@ -56,6 +62,31 @@ class BoundedHeadProtocol(HttpToolsProtocol):
         self._in_head = True
         self._head_bytes = 0
         super().on_message_complete()
+
+    def _should_upgrade(self) -> bool:
+        """Asked where a request offers another protocol: yes, so that `handle_websocket_upgrade` gets it."""
+        return True
+
+    def handle_websocket_upgrade(self) -> None:
+        """Read the request again without its offer, which a server may ignore (RFC 9110, section 7.8).
+
+        llhttp takes the body of such a request for the first bytes of the other protocol, and stops in front of it.
+        """
+        stopped = sys.exception()
+        assert isinstance(stopped, httptools.HttpParserUpgrade)
+        if self.scope["method"] == "CONNECT":
+            self.send_400_response("TAO is no tunnel.")
+            return
+        fields = (b"%b: %b\r\n" % field for field in self.headers if field[0] != b"upgrade")
+        line = b"%b %b HTTP/%b\r\n" % (
+            self.scope["method"].encode("ascii"),
+            self.url,
+            self.scope["http_version"].encode("ascii"),
+        )
+        rest = self._received[stopped.args[0] :]
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's own
+        self.data_received(b"".join((line, *fields, b"\r\n", rest)))
 
     def _expect_head(self) -> None:
         """Close the connection where no head is complete in time; uvicorn's own timer starts after an answer."""
