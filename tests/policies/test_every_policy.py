@@ -40,7 +40,7 @@ def test_an_unknown_name_is_answered_with_those_that_exist() -> None:
         UnknownPolicyError, match=r"no policy is named 'round-robbin'; did you mean 'round-robin'\?"
     ):
         make_policy("round-robbin")
-    with pytest.raises(UnknownPolicyError, match=r"no policy is named 'zzz' Known: tao, "):
+    with pytest.raises(UnknownPolicyError, match=r"no policy is named 'zzz'\. Known: tao, "):
         make_policy("zzz")
 
 

@@ -53,7 +53,7 @@ def test_stats_as_json_and_as_tables() -> None:
         "max": 120.0,
     }
     shown = tao_trace("stats", str(TRACES["weka"])).output
-    assert "3 sessions (2 sub-agents), 8 turns, 1 compactions" in shown
+    assert "3 sessions (2 sub-agents), 8 turns, compactions: 1" in shown
     assert "Task" in shown
 
 

@@ -131,7 +131,8 @@ async def _run(config: DemoConfig, policy: str, chosen: Selection, console: Cons
         replicas = ["--replica", first.url, "--replica", second.url]
         gateway = await stack.enter_async_context(running("gateway", [*serve, *replicas]))
         console.print(
-            f"[bold]{policy}[/]: gateway at {gateway.url}, look at {gateway.url}/state while it runs"
+            f"[bold]{policy}[/]: gateway at {gateway.url}, look at {gateway.url}/state while it runs",
+            soft_wrap=True,
         )
         replay = ReplayConfig(gateway.url, concurrency=config.concurrency, speed=config.speed)
         with _progress(console, policy) as show:

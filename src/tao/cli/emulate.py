@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from tao.enginemodel import ProfileError, load_profile, profile_names
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
-    "--port", default=8100, show_default=True, type=click.IntRange(0, 65535), help="Port; 0: any free one."
+    "--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="Port; 0: any free one."
 )
 @click.option(
     "--profile",
@@ -104,11 +105,18 @@ def _run(config: EmulatorConfig) -> None:
         uvloop.run(_serve(config))
 
 
+def _reason(error: OSError) -> str:
+    """What went wrong, in the system's words: asyncio puts the address before or behind them."""
+    if error.errno is None or error.errno < 0:  # a name that could not be resolved
+        return error.strerror or str(error)
+    return os.strerror(error.errno)
+
+
 async def _serve(config: EmulatorConfig) -> None:
     try:
         emulator = await start_emulator(config)
     except OSError as error:
-        raise click.UsageError(f"cannot listen on {config.host}:{config.port}: {error.strerror}") from error
+        raise click.UsageError(f"cannot listen on {config.host}:{config.port}: {_reason(error)}") from error
     except zmq.ZMQError as error:
         raise click.UsageError(f"cannot bind the KV event endpoints: {error}") from error
     blocks = emulator.service.model.total_blocks

@@ -78,8 +78,8 @@ def command(  # noqa: PLR0917 - click passes options as they are named
 ) -> None:
     """Replay the sessions of TRACE against an OpenAI-compatible endpoint and measure them.
 
-    TRACE is a file in our format (.jsonl or .jsonl.gz), or the word "sample" for the 40 sessions that come
-    with tao. Workers run one session after another: prompts of the recorded length that extend one another,
+    TRACE is a trace in any format that tao reads, or the word "sample" for the 40 sessions that come with
+    tao. Workers run one session after another: prompts of the recorded length that extend one another,
     answers of the recorded length, real waiting for tools. All figures are model seconds: real time times
     --speed.
 
@@ -210,7 +210,7 @@ def _figures(progress: ReplayProgress) -> str:
 def _say_what_was_left_out(chosen: Selection, skipped: SkippedLines) -> None:
     if chosen.sessions_shortened or chosen.sessions_dropped:
         _say(
-            f"{chosen.sessions_shortened} sessions cut short and {chosen.sessions_dropped} left out: "
+            f"sessions cut short: {chosen.sessions_shortened}, left out: {chosen.sessions_dropped}; "
             "longer prompts than --max-prompt-tokens"
         )
     for bad in skipped.first:

@@ -116,7 +116,7 @@ async def _serve(config: GatewayConfig, policy: Policy) -> None:
             at = serving(app, config.host, config.port, grace_seconds=GRACE_SECONDS)
             host, port = await stack.enter_async_context(at)
         except OSError as error:
-            raise click.UsageError(str(error)) from error
+            raise click.UsageError(_reason(error)) from error
         except RuntimeError as error:
             raise click.ClickException(str(error)) from error
         _spare_the_collector()
@@ -128,6 +128,12 @@ async def _serve(config: GatewayConfig, policy: Policy) -> None:
         for task in (draining, again):
             task.cancel()
         gateway.cut_off()
+
+
+def _reason(error: OSError) -> str:
+    """What went wrong in words, without the number that `str` puts before it."""
+    told = error.strerror or str(error)
+    return f"{error.filename}: {told}" if error.filename is not None else told
 
 
 def _spare_the_collector() -> None:

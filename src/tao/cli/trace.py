@@ -94,7 +94,10 @@ def convert(
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 @skip_option
 def stats(*, source: str, from_format: str, as_json: bool, skip_bad_lines: bool) -> None:
-    """Say what SOURCE holds: sessions, turns, tokens, waits by tool, compactions, sub-agents."""
+    """Say what SOURCE holds.
+
+    Sessions, turns, tokens, waits by tool, compactions, sub-agents.
+    """
     with _told_errors(skip_bad_lines) as skipped:
         figures = trace_stats(
             read_trace(_path(source), trace_format=from_format, on_bad_line=skipped or refuse)
@@ -118,7 +121,10 @@ def stats(*, source: str, from_format: str, as_json: bool, skip_bad_lines: bool)
 def sample(
     *, source: str, output: str, count: int, seed: int, from_format: str, to_format: str, skip_bad_lines: bool
 ) -> None:
-    """Draw sessions at random from SOURCE, each with its sub-agents, and write them to OUTPUT."""
+    """Draw sessions at random from SOURCE.
+
+    Each is written to OUTPUT with its sub-agents.
+    """
     with _told_errors(skip_bad_lines) as skipped:
         path = _path(source)
         first = SkippedLines() if skip_bad_lines else refuse
@@ -167,7 +173,7 @@ def _told_errors(skip_bad_lines: bool) -> Iterator[SkippedLines | None]:
 def _sizes(figures: TraceStats) -> Table:
     table = Table(
         title=f"{figures.sessions} sessions ({figures.children} sub-agents), {figures.turns} turns, "
-        f"{figures.compactions} compactions"
+        f"compactions: {figures.compactions}"
     )
     _columns(table)
     for name, spread in (

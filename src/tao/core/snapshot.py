@@ -41,8 +41,8 @@ def explain(ctx: Context, session_id: SessionId, at: float | None = None) -> dic
     if session is None:
         return None
     now = _now(ctx, at)
-    told = _session(ctx, session, now)
-    told["why"] = _why(ctx, session)
+    known = _session(ctx, session, now)
+    told: dict[str, object] = {"id": session.id, "phase": known["phase"], "why": _why(ctx, session)} | known
     told["tool_evidence"] = _tool_evidence(session, now)
     told["values"] = dict(ctx.policy.explain(ctx.state, session, now))
     return told

@@ -133,7 +133,7 @@ def make_policy(name: str) -> Policy:
     maker = POLICIES.get(name)
     if maker is None:
         near = get_close_matches(name, POLICIES, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = f"; did you mean {near[0]!r}?" if near else "."
         raise UnknownPolicyError(
             f"no policy is named {name!r}{hint} Known: {', '.join(POLICIES)}, or your own as package.module:Class"
         )
