@@ -5,7 +5,7 @@ that hangs up cancels the task that serves it; whoever serves cleans up in `fina
 """
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 RawHeaders = Sequence[tuple[bytes, bytes]]
@@ -21,6 +21,11 @@ class ClientRequest:
     target: str
     headers: RawHeaders
     body: bytes
+
+    def for_plain_text(self) -> "ClientRequest":
+        """The same request, asking for an answer without content coding."""
+        plain = tuple(field for field in self.headers if field[0].lower() != b"accept-encoding")
+        return replace(self, headers=plain)
 
 
 class Client(Protocol):

@@ -8,7 +8,6 @@ through to one of them.
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -181,8 +180,7 @@ class Gateway:
     async def _models(self, request: ClientRequest, client: Client) -> None:
         """The models of all replicas, each once, as the first replica that serves it describes it."""
         up = self.fleet.up()
-        plain = tuple((name, value) for name, value in request.headers if name.lower() != b"accept-encoding")
-        request = replace(request, headers=plain)
+        request = request.for_plain_text()
         pages = await asyncio.gather(*(self._models_of(member.url, request) for member in up))
         merged: dict[str, Mapping[str, Any]] = {}
         for model in (model for page in pages for model in page):

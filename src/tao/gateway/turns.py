@@ -6,7 +6,7 @@ ticket exactly one ending, also when the client hangs up (the task is cancelled 
 """
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import structlog
 
@@ -175,7 +175,7 @@ class TurnService:
                 return
             if turn.client.started:
                 # Its headers are out and name no content coding, so the engine's answer must not have one.
-                request = _asking_for_plain_text(request)
+                request = request.for_plain_text()
             try:
                 answer = await self._upstream.send(self._fleet.url(outcome.replica), request)
             except UnreachableError as error:
@@ -337,11 +337,6 @@ class TurnService:
 def _continues_stored(parsed: ParsedRequest) -> bool:
     """Whether the engine has the conversation and the request carries only what is new."""
     return lenient.text(parsed.body, "previous_response_id") is not None
-
-
-def _asking_for_plain_text(request: ClientRequest) -> ClientRequest:
-    plain = tuple(field for field in request.headers if field[0].lower() != b"accept-encoding")
-    return replace(request, headers=plain)
 
 
 def _observer(dialect: Dialect, answer: Answer) -> ResponseObserver:
