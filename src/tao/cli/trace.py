@@ -81,7 +81,10 @@ def convert(
     max_prompt_tokens: int | None,
     skip_bad_lines: bool,
 ) -> None:
-    """Read SOURCE and write OUTPUT in another format (gzip if it ends in .gz)."""
+    """Read SOURCE and write OUTPUT in another format.
+
+    OUTPUT is compressed if its name ends in .gz.
+    """
     with _told_errors(skip_bad_lines) as skipped:
         sessions = read_trace(_path(source), trace_format=from_format, on_bad_line=skipped or refuse)
         cut = _limited(sessions, sessions_max, max_prompt_tokens)
