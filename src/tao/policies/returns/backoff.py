@@ -5,16 +5,15 @@ level has seen little, the level above speaks; with every call it counts for mor
 a Dirichlet prior whose strength `k` is in calls. Every level forgets exponentially and is bounded in keys.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from itertools import accumulate
 
 from tao.policies.returns.bins import BIN_COUNT, bin_of
 from tao.policies.returns.classes import CallClass, Kind, classes_of, short_name
 from tao.policies.returns.coverage import IntervalCoverage
 from tao.policies.returns.forecast import DelayedForecast, HistogramForecast, LatestForecast
 from tao.policies.returns.port import Absence, Forecast, LearnedStateError
-from tao.policies.returns.sketch import TAIL_FIELDS, Sketch, SketchTable, mixed
+from tao.policies.returns.sketch import Sketch, SketchTable, mixed
 from tao.policies.returns.state import sketch_from_json, sketch_to_json, state_section
 
 PRIOR_SECONDS: Mapping[Kind, float] = {
@@ -86,7 +85,7 @@ class BackoffHistogram:
         if len(absence.tools) <= 1:
             for key, table in zip(_keys(one, absence), self._tables, strict=True):
                 if key is not None:
-                    table.touched(key).add(index, table.weight_max)
+                    table.add(key, index)
 
     def learn_unfinished(self, absence: Absence, elapsed_seconds: float) -> None:
         """The call is spread over the longer durations, by the chances that they had (Efron's redistribution)."""
@@ -149,10 +148,7 @@ class BackoffHistogram:
         root = self._roots[one.kind]
         parts.append((root, share / root.weight))
         source = source or (ROOT_SOURCES[one.kind] if root.weight > PRIOR_WEIGHT else "default")
-        fields: Sequence[int] = mixed(parts)
-        if one.limit_seconds is not None:
-            fields = _cut(fields, one.limit_seconds)
-        return HistogramForecast(list(accumulate(fields)), source, self._coverage)
+        return HistogramForecast(mixed(parts), source, self._coverage, one.limit_seconds)
 
     def _score(self, absence: Absence, classes: list[CallClass], duration_seconds: float) -> None:
         if len(classes) == 1:
@@ -173,14 +169,7 @@ def _keys(one: CallClass, absence: Absence) -> tuple[Hashable, Hashable, Hashabl
 def _prior(seconds: float) -> Sketch:
     masses = [0.0] * BIN_COUNT
     masses[bin_of(seconds)] = PRIOR_WEIGHT
-    return Sketch(masses)
-
-
-def _cut(fields: Sequence[int], limit_seconds: float) -> list[int]:
-    """Who would run past the limit ends there; only the tail stays, since tools may be slow to die."""
-    last = bin_of(limit_seconds)
-    beyond = sum(fields[last + 1 :]) - sum(TAIL_FIELDS[last + 1 :])
-    return [*fields[:last], fields[last] + beyond, *TAIL_FIELDS[last + 1 :]]
+    return Sketch.of(masses)
 
 
 def _rows(rows: list[object]) -> list[tuple[Hashable, Sketch]]:

@@ -6,10 +6,12 @@ Also what follows from any forecast once some time has passed. Pure arithmetic; 
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Protocol
 
 from tao.policies.returns.bins import BIN_COUNT, UPPER_SECONDS, bin_of, lower_seconds
 from tao.policies.returns.port import Forecast
+from tao.policies.returns.sketch import TAIL_FIELDS, unpacked
 
 CONSERVATIVE_LEVEL = 0.8
 EXHAUSTED_LEVEL = 0.99
@@ -66,19 +68,32 @@ class Widening(Protocol):
 
 
 class HistogramForecast:
-    """A cumulative histogram over the bins of `bins`, linear in time within a bin.
+    """A histogram over the bins of `bins`, linear in time within a bin.
 
-    `cumulative`: one number a bin, increasing. `widening` turns the nominal level of an interval into the one that holds the
-    truth so often, as far as is known when the interval is asked for; an interval ends at edges of bins.
+    `whole`: what `sketch.mixed` gives; it is unpacked when the first question comes. `limit_seconds`: who would last longer
+    ends there. `widening` turns the nominal level of an interval into the one that holds the truth so often, as far as is
+    known when the interval is asked for; an interval ends at edges of bins.
     """
 
-    __slots__ = ("_cumulative", "_total", "_widening", "source")
+    __slots__ = ("_cumulative_of", "_limit_seconds", "_whole", "_widening", "source")
 
-    def __init__(self, cumulative: Sequence[float], source: str, widening: Widening | None = None) -> None:
-        self._cumulative = cumulative
-        self._total = cumulative[-1]
+    def __init__(
+        self, whole: int, source: str, widening: Widening | None = None, limit_seconds: float | None = None
+    ) -> None:
+        self._whole = whole
+        self._limit_seconds = limit_seconds
         self._widening = widening
+        self._cumulative_of: list[int] = []
         self.source = source
+
+    @property
+    def _cumulative(self) -> list[int]:
+        if not self._cumulative_of:
+            fields: Sequence[int] = unpacked(self._whole)
+            if self._limit_seconds is not None:
+                fields = _cut(fields, self._limit_seconds)
+            self._cumulative_of = list(accumulate(fields))
+        return self._cumulative_of
 
     @property
     def conservative_seconds(self) -> float:
@@ -91,19 +106,18 @@ class HistogramForecast:
     def survival(self, elapsed_seconds: float) -> float:
         if elapsed_seconds <= 0.0:
             return 1.0
-        index = bin_of(elapsed_seconds)
-        below = self._cumulative[index - 1] if index else 0.0
+        index, cumulative = bin_of(elapsed_seconds), self._cumulative
+        below = cumulative[index - 1] if index else 0
         lower = lower_seconds(index)
         share = min(1.0, (elapsed_seconds - lower) / (UPPER_SECONDS[index] - lower))
-        return 1.0 - (below + share * (self._cumulative[index] - below)) / self._total
+        return 1.0 - (below + share * (cumulative[index] - below)) / cumulative[-1]
 
     def quantile(self, level: float) -> float:
-        mass = level * self._total
-        index = self._bin_at(level)
-        below = self._cumulative[index - 1] if index else 0.0
+        index, cumulative = self._bin_at(level), self._cumulative
+        below = cumulative[index - 1] if index else 0
         lower = lower_seconds(index)
-        share = min(1.0, max(0.0, (mass - below) / (self._cumulative[index] - below)))
-        return lower + share * (UPPER_SECONDS[index] - lower)
+        share = (level * cumulative[-1] - below) / (cumulative[index] - below)
+        return lower + min(1.0, max(0.0, share)) * (UPPER_SECONDS[index] - lower)
 
     def interval(self, level: float) -> tuple[float, float]:
         central = level if self._widening is None else self._widening.widened(level)
@@ -112,24 +126,31 @@ class HistogramForecast:
 
     def surprise(self, duration_seconds: float) -> float:
         """The least nominal level of a central interval that holds the bin of this duration, 0 to 1."""
-        index = bin_of(duration_seconds)
-        below = self._cumulative[index - 1] / self._total if index else 0.0
-        upto = self._cumulative[index] / self._total
+        index, cumulative = bin_of(duration_seconds), self._cumulative
+        below = cumulative[index - 1] / cumulative[-1] if index else 0.0
+        upto = cumulative[index] / cumulative[-1]
         return max(0.0, 1.0 - 2.0 * upto, 2.0 * below - 1.0)
 
     def masses_beyond(self, elapsed_seconds: float) -> list[float]:
         """Chance of each bin, given that the absence lasts longer than this; they sum to 1."""
-        first = bin_of(elapsed_seconds)
-        floor = self._cumulative[first - 1] if first else 0.0
-        beyond = self._total - floor
+        first, cumulative = bin_of(elapsed_seconds), self._cumulative
+        floor = cumulative[first - 1] if first else 0
+        beyond = cumulative[-1] - floor
         masses = [0.0] * BIN_COUNT
         for index in range(first, BIN_COUNT):
-            masses[index] = (self._cumulative[index] - floor) / beyond
-            floor = self._cumulative[index]
+            masses[index] = (cumulative[index] - floor) / beyond
+            floor = cumulative[index]
         return masses
 
     def _bin_at(self, level: float) -> int:
-        return min(bisect_left(self._cumulative, level * self._total), BIN_COUNT - 1)
+        return min(bisect_left(self._cumulative, level * self._cumulative[-1]), BIN_COUNT - 1)
+
+
+def _cut(fields: Sequence[int], limit_seconds: float) -> list[int]:
+    """Who would run past the limit ends there; only the tail stays, since tools may be slow to die."""
+    last = bin_of(limit_seconds)
+    beyond = sum(fields[last + 1 :]) - sum(TAIL_FIELDS[last + 1 :])
+    return [*fields[:last], fields[last] + beyond, *TAIL_FIELDS[last + 1 :]]
 
 
 @dataclass(frozen=True, slots=True)

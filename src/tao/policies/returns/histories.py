@@ -4,7 +4,6 @@ The histories answer with their whole empirical distribution, so that they are c
 """
 
 from collections.abc import Mapping
-from itertools import accumulate
 
 from tao.policies.returns.bins import bin_of
 from tao.policies.returns.classes import short_name
@@ -49,7 +48,7 @@ class GlobalHistory:
 
     def learn(self, absence: Absence, duration_seconds: float) -> None:
         for key in self._keys_to_teach(absence):
-            self._sketches.touched(key).add(bin_of(duration_seconds), WEIGHT_MAX)
+            self._sketches.add(key, bin_of(duration_seconds))
 
     def learn_unfinished(self, absence: Absence, elapsed_seconds: float) -> None:
         """A plain history is of completed calls."""
@@ -79,9 +78,7 @@ class GlobalHistory:
         sketch = self._sketches.get(key)
         if sketch is None or not sketch.weight:
             return PointForecast(DEFAULT_SECONDS, "default")
-        return HistogramForecast(
-            list(accumulate(mixed([(sketch, 1.0 / sketch.weight)]))), f"history of {key or 'all tools'}"
-        )
+        return HistogramForecast(mixed([(sketch, 1.0 / sketch.weight)]), f"history of {key or 'all tools'}")
 
 
 class PerToolHistory(GlobalHistory):

@@ -34,6 +34,7 @@ def unpacked(whole: int) -> tuple[int, ...]:
 _ONE = tuple(UNIT << (64 * index) for index in range(BIN_COUNT))
 _TAIL = packed([round(mass * UNIT * SHARE) for mass in TAIL_MASSES])
 TAIL_FIELDS = unpacked(_TAIL)
+_ALL_BUT_TOP_BITS = packed([2**63 - 1] * BIN_COUNT)
 
 
 class Sketch:
@@ -41,9 +42,17 @@ class Sketch:
 
     __slots__ = ("weight", "whole")
 
-    def __init__(self, masses: Sequence[float] = ()) -> None:
-        self.whole = packed([round(mass * UNIT) for mass in masses]) if masses else 0
-        self.weight = sum(masses)
+    def __init__(self) -> None:
+        self.whole = 0
+        self.weight = 0.0
+
+    @classmethod
+    def of(cls, masses: Sequence[float]) -> "Sketch":
+        """A sketch with these weights by bin."""
+        made = cls()
+        made.whole = packed([round(mass * UNIT) for mass in masses])
+        made.weight = float(sum(masses))
+        return made
 
     @property
     def masses(self) -> list[float]:
@@ -51,16 +60,15 @@ class Sketch:
         return [field / UNIT for field in unpacked(self.whole)]
 
     def add(self, index: int, weight_max: float) -> None:
-        """One more duration, by its bin. At twice `weight_max` all fade by half: old ones are forgotten exponentially."""
+        """One more duration, by its bin; the weight stays below twice `weight_max`."""
         if self.weight >= 2.0 * weight_max:
-            self._fade(weight_max / self.weight)
+            self._make_room(weight_max)
         self.whole += _ONE[index]
         self.weight += 1.0
 
     def add_masses(self, masses: Sequence[float], weight_max: float) -> None:
         """An observation whose duration is known as chances by bin only."""
-        if self.weight >= 2.0 * weight_max:
-            self._fade(weight_max / self.weight)
+        self._make_room(weight_max)
         self.whole += packed([round(mass * UNIT) for mass in masses])
         self.weight += sum(masses)
 
@@ -69,21 +77,22 @@ class Sketch:
         self.whole += other.whole
         self.weight += other.weight
 
-    def _fade(self, factor: float) -> None:
-        fields = [int(field * factor) for field in unpacked(self.whole)]
-        self.whole = packed(fields)
-        self.weight = sum(fields) / UNIT
+    def _make_room(self, weight_max: float) -> None:
+        """At twice `weight_max` every bin is halved: old observations are forgotten exponentially."""
+        while self.weight >= 2.0 * weight_max:
+            self.whole = (self.whole >> 1) & _ALL_BUT_TOP_BITS
+            self.weight *= 0.5
 
 
-def mixed(parts: Sequence[tuple[Sketch, float]]) -> tuple[int, ...]:
-    """The bins of the sum of the sketches, each times its factor, and of the tail; in units of `UNIT * SHARE`.
+def mixed(parts: Sequence[tuple[Sketch, float]]) -> int:
+    """The sum of the sketches, each times its factor, and of the tail, packed; in units of `UNIT * SHARE`.
 
     The factors times the weights are shares: they should not be much above 1 together.
     """
     whole = _TAIL
     for sketch, factor in parts:
         whole += int(factor * SHARE) * sketch.whole
-    return unpacked(whole)
+    return whole
 
 
 class SketchTable:
@@ -100,6 +109,10 @@ class SketchTable:
     def get(self, key: Hashable) -> Sketch | None:
         """The sketch of a key, if there is one."""
         return self._by_key.get(key)
+
+    def add(self, key: Hashable, index: int) -> None:
+        """One more duration, by its bin, under a key."""
+        self.touched(key).add(index, self.weight_max)
 
     def touched(self, key: Hashable) -> Sketch:
         """The sketch of a key, made if need be, and now the newest."""

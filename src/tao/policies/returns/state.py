@@ -30,7 +30,7 @@ def sketch_from_json(pairs: object) -> Sketch:
         if not (type(index) is int and 0 <= index < BIN_COUNT):
             raise LearnedStateError(f"a histogram has no bin {index!r}")
         masses[index] = checked_number(mass)
-    return Sketch(masses)
+    return Sketch.of(masses)
 
 
 def checked_number(value: object, most: float = WEIGHT_MAX) -> float:
