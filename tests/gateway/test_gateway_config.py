@@ -117,6 +117,23 @@ def test_replicas_that_cannot_be_meant(urls: tuple[str, ...], says_what: str) ->
     assert says_what in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("host", "port", "url"),
+    [
+        ("127.0.0.1", 8100, "http://127.0.0.1:8100"),
+        ("127.0.0.1", 8100, "http://LocalHost:8100/below"),
+        ("0.0.0.0", 8000, "http://127.0.0.1:8000"),
+        ("::1", 8000, "http://[::1]:8000"),
+        ("gateway.example", 80, "http://gateway.example"),
+    ],
+)
+def test_a_gateway_that_would_be_its_own_replica(host: str, port: int, url: str) -> None:
+    with pytest.raises(ConfigError, match="is where this gateway is to listen"):
+        load_config(None, host=host, port=port, replicas=(url,))
+    load_config(None, host=host, port=port + 1, replicas=(url,))
+    load_config(None, host="10.0.0.9", port=port, replicas=(url,))
+
+
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"absent\.toml: cannot be read: No such file"):
         load_config(tmp_path / "absent.toml")

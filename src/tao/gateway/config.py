@@ -16,6 +16,8 @@ import msgspec
 
 from tao.core import SchedulerSettings
 
+_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+_EVERYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared with, not bound to
 SECTIONS = ("limits", "timeouts", "keep_alive", "health", "identity", "scheduler")
 
 
@@ -141,6 +143,7 @@ def _check_keys(document: dict[str, Any], of: type[msgspec.Struct], where: str) 
 
 def _check_values(config: GatewayConfig) -> None:
     _check_replicas(config.replicas)
+    _check_no_loop(config)
     if not 0 <= config.port <= 65_535:
         raise ConfigError(f"port {config.port} is not between 0 and 65535")
     if config.log_format not in {"console", "json"}:
@@ -160,6 +163,19 @@ def _check_replicas(urls: tuple[str, ...]) -> None:
         if name in names:
             raise ConfigError(f"a replica is named twice: {names[name]!r} and {url!r}")
         names[name] = url
+
+
+def _check_no_loop(config: GatewayConfig) -> None:
+    """The gateway as its own replica would pass each turn to itself without end."""
+    own = {config.host}
+    if config.host in _LOOPBACK | _EVERYWHERE:
+        own |= _LOOPBACK
+    for url in config.replicas:
+        parts = urlsplit(url)
+        if parts.hostname in own and (parts.port or 80) == config.port:
+            raise ConfigError(
+                f"replica {url!r} is where this gateway is to listen; give one of them another port"
+            )
 
 
 def _check_url(url: str) -> None:
