@@ -2,7 +2,9 @@
 
 import asyncio
 from typing import Any
+from urllib.parse import quote
 
+import pytest
 from aiohttp import web
 from fake_engine import MODEL, Asked, fake_engine, says, status, usage
 from gateway_kit import emulated, fronted, until, words
@@ -48,6 +50,16 @@ async def test_explain_names_the_values_behind_a_place() -> None:
         assert told["values"]["weight_tokens"] == 320 + 512
         assert 250 < told["values"]["credit_tokens"][engine.url[7:]] <= 320, "it decays"
         assert told["values"]["return"]["tools"] == ["bash"]
+
+
+@pytest.mark.parametrize("name", ["a%41b", "100%", "a/../b c", "ü€😀", "?q#f", "public/s", "x" * 1000])
+async def test_explain_takes_any_id_of_a_client(name: str) -> None:
+    """Also one that TAO knows by a digest, because it is long or has odd characters."""
+    async with fake_engine() as engine, fronted(engine.url) as front:
+        engine.then(says("ok", counts=usage(300, 20)))
+        answer = await front.chat(session_id=name)
+        told = await front.http.get(f"/explain/{quote(name, safe='')}")
+        assert told.json()["id"] == answer.headers["x-tao-session"]
 
 
 async def test_readiness_and_health() -> None:

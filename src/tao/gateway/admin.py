@@ -4,7 +4,6 @@ JSON everywhere but on `/metrics`. The pages tell facts and session ids, never p
 """
 
 from dataclasses import dataclass
-from urllib.parse import unquote
 
 import msgspec
 
@@ -15,6 +14,7 @@ from tao.gateway.fleet import Fleet
 from tao.gateway.metrics import GatewayMetrics
 from tao.gateway.replies import JSON
 from tao.gateway.tools import ToolService
+from tao.gateway.wire.identity import bounded_id
 
 PROMETHEUS = b"text/plain; version=0.0.4; charset=utf-8"
 SESSIONS_SHOWN_MAX = 500
@@ -39,9 +39,9 @@ class Admin:
         self._tools = tools
 
     def page(self, path: str) -> Page | None:
-        """The page at a path; None where there is none."""
+        """The page at a path (percent-decoded, as ASGI gives it); None where there is none."""
         if path.startswith("/explain/"):
-            return self._explain(unquote(path.removeprefix("/explain/")))
+            return self._explain(path.removeprefix("/explain/"))
         pages = {
             "/healthz": self._health,
             "/readyz": self._ready,
@@ -94,7 +94,8 @@ class Admin:
     def _explain(self, session: str) -> Page:
         """By the full id, or by the client's own id where only one tenant uses it."""
         known = self._driver.scheduler.view.sessions
-        matches = [s for s in known if s == session or s.partition("/")[2] == session]
+        own = {session, bounded_id(session)}
+        matches = [s for s in known if s == session or s.partition("/")[2] in own]
         if SessionId(session) in known:
             matches = [SessionId(session)]
         if not matches:
