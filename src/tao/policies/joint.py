@@ -17,6 +17,7 @@ from tao.core.plans import Candidate, PlanRequest
 from tao.core.ports import Assignment, Decision, Hold, Place, View
 from tao.core.session import ReplicaState, Session, Turn
 from tao.policies.credit import Credit
+from tao.policies.fruitless import FruitlessDecision, Question
 from tao.policies.interruption import InterruptOrder, Lease, overcommitted_interrupts
 from tao.policies.pacing import Pacing
 from tao.policies.readiness import Readiness
@@ -51,6 +52,7 @@ class JointPolicy:
     def __init__(self, name: str, parts: Parts) -> None:
         self._name = name
         self._parts = parts
+        self._last = FruitlessDecision()
 
     @property
     def name(self) -> str:
@@ -96,13 +98,22 @@ class JointPolicy:
         self._parts.pacing.planned(at)
         free_tokens = {r.id: self._parts.room.offered_tokens(view, r) for r in view.up_replicas()}
         most_tokens = max(free_tokens.values(), default=0)
-        candidates = tuple(
-            self._candidate(view, session, free_tokens, at)
-            for session in map(view.sessions.__getitem__, view.pool)
-            if self._needed_tokens(view, session) <= most_tokens or self._waited_too_long(view, session, at)
-        )
-        if not any(candidate.weight_tokens <= most_tokens for candidate in candidates):
+        weights: dict[SessionId, tuple[int, bool]] = {}
+        somebody_fits = pinned = False
+        for session in map(view.sessions.__getitem__, view.pool):
+            needed_tokens, is_aged = (
+                self._needed_tokens(view, session),
+                self._waited_too_long(view, session, at),
+            )
+            if needed_tokens <= most_tokens or is_aged:
+                weights[session.id] = needed_tokens, is_aged
+                somebody_fits = somebody_fits or needed_tokens <= most_tokens
+                pinned = pinned or session.pinned in free_tokens
+        if not somebody_fits:
             return Decision()  # nobody can be placed, and nobody has to be kept from the room of another
+        if self._last.would_come_again(None if pinned else Question(weights, free_tokens)):
+            return Decision()
+        candidates = tuple(self._candidate(view, view.sessions[name], free_tokens, at) for name in weights)
         parts = self._parts
         return Decision(request=PlanRequest(parts.solver, free_tokens, candidates, parts.wait_seconds_max))
 
@@ -113,6 +124,7 @@ class JointPolicy:
         changed: Iterable[SessionId],
         at: float,  # noqa: ARG002
     ) -> Sequence[Assignment]:
+        self._last.answered(plan)
         return self._parts.stale_plan.select(
             view, plan.assignments, changed, lambda session: self._needed_tokens(view, session)
         )
