@@ -58,9 +58,9 @@ def test_a_suite_names_policies_profiles_and_traces_that_exist(name: str) -> Non
     suite = load_suite(name)
     assert suite.name == name
     assert suite.seeds >= 5
-    for policy in suite.policies:
-        make_policy(policy)
     cases = list(cases_of(suite, AVAILABLE))
+    for case in cases:
+        make_policy(case.spec.policy)
     assert len({(case.point, case.policy, case.seed, case.is_floor) for case in cases}) == len(cases)
 
 
@@ -72,6 +72,13 @@ def test_the_small_form_is_small(name: str) -> None:
         return sum(case.spec.order.count_max or 0 for case in cases_of(of, AVAILABLE))
 
     assert 0 < sessions(made_small(suite)) < sessions(suite) / 6
+
+
+def test_a_policy_may_be_run_with_tools_that_say_when_they_return() -> None:
+    cases = [case for case in cases_of(load_suite("readiness"), AVAILABLE) if case.policy.startswith("tao")]
+    told = {case.policy for case in cases if case.spec.workload.returns_told}
+    assert told == {"tao+told-returns"}
+    assert {case.spec.policy for case in cases if case.policy in told} == {"tao"}
 
 
 def test_main_has_the_settings_of_both_tables() -> None:

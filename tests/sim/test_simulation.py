@@ -6,7 +6,7 @@ import pytest
 from sim_kit import PROFILE, Log, session, simulate, tool, turn
 
 from tao.core import Scheduler, SchedulerSettings
-from tao.core.events import SessionEnded, TurnArrived, TurnKind
+from tao.core.events import SessionEnded, ToolExpected, TurnArrived, TurnKind
 from tao.core.ids import ReplicaId
 from tao.enginemodel import EngineModel
 from tao.policies import make_policy
@@ -190,3 +190,21 @@ def test_a_policy_that_lets_no_time_pass_is_an_error_and_no_hang() -> None:
 def test_impossible_workloads_are_refused(wrong: object) -> None:
     with pytest.raises(ValueError, match=r"delay|rate|negative|worker"):
         wrong()  # type: ignore[operator]
+
+
+class Promises(Log):
+    """Keeps what the tools said of their returns."""
+
+    watches = frozenset({ToolExpected})
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_tools_say_when_they_return_if_asked_to_and_repeat_it_while_they_run(told: bool) -> None:
+    log = Promises()
+    turns = turn(100, 1, tool(50.0)), turn(150, 1, human=9.0), turn(200, 1)
+    settings = WorkloadSettings(returns_told=told)
+    first = simulate(session("a", *turns), settings=settings, observers=[log]).measurements[0]
+    promised = [event for event in log.events if isinstance(event, ToolExpected)]
+    end = first.finished_at
+    assert [event.at for event in promised] == ([end, end + 20.0, end + 40.0] if told else [])
+    assert {event.return_at for event in promised} == ({end + 50.0} if told else set())

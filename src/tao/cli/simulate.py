@@ -109,6 +109,7 @@ def seconds_range(
 @click.option(
     "--silent-ends", is_flag=True, help="Sessions end without a word: the scheduler has to find out."
 )
+@click.option("--tell-returns", is_flag=True, help="Every tool exposes when it will return: an oracle.")
 @click.option(
     "--max-prompt-tokens",
     type=click.IntRange(1),
@@ -147,6 +148,7 @@ def command(  # noqa: PLR0917 - click passes options as they are named
     human_wait_max: float,
     system_tokens: int,
     silent_ends: bool,
+    tell_returns: bool,
     max_prompt_tokens: int | None,
     floor: bool,
     faults: bool,
@@ -179,7 +181,9 @@ def command(  # noqa: PLR0917 - click passes options as they are named
             order=Order(
                 sessions, seed if shuffle else None, max_prompt_tokens, fitted=fitted, fitted_seed=seed
             ),
-            workload=WorkloadSettings(human_wait_max, system_tokens, tool_delay, seed, not silent_ends),
+            workload=WorkloadSettings(
+                human_wait_max, system_tokens, tool_delay, seed, not silent_ends, tell_returns
+            ),
             scheduler=SchedulerSettings(hold_seconds_max=hold_max),
             faults=FaultPlan.drawn(seed, replicas) if faults else None,
             snapshots_dir=record_snapshots,

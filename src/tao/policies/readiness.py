@@ -2,14 +2,15 @@
 
 Completion observed beats a promise of the tool interface, and that beats the forecast of the predictor. What the paper
 leaves open is decided here: how sure a forecast must be, and that one which is overdue is believed again only within probes
-whose distances double, no longer than `stale_seconds`; a promise is believed for `stale_seconds` after it was made.
+whose distances double, no longer than `stale_seconds`; a promise is believed for `stale_seconds` after it was made. A
+session whose sub-agents work comes back when they have ended, whatever was promised or forecast.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from tao.core.facts import Fact, SessionClosed, ToolEnded, ToolStarted
+from tao.core.facts import Fact, SessionClosed, ToolEnded, ToolMeasured, ToolsNamed, ToolStarted
 from tao.core.ids import SessionId
 from tao.core.phases import Acting
 from tao.core.session import Session
@@ -79,13 +80,16 @@ class ReadyRule:
 
 @dataclass(slots=True)
 class _Away:
-    """What is known of one absence. `first` was made at its start, `latest` at `made_at`."""
+    """What is known of one absence. `first` was made when its tools were told, `latest` at `made_at`. `measured`: its
+    tools have taught one by one.
+    """
 
     absence: Absence
     since: float
     first: Forecast
     latest: Forecast
     made_at: float
+    measured: bool = False
 
 
 class ToolReadiness:
@@ -102,11 +106,14 @@ class ToolReadiness:
         self._rule = rule or ReadyRule()
         self._refresh_seconds = refresh_seconds
         self._away: dict[SessionId, _Away] = {}
+        self._parallel: dict[SessionId, tuple[Absence, float]] = {}  # over, and not taught yet
 
     def ready(self, session: Session, at: float) -> int:
         phase = session.phase
         if not isinstance(phase, Acting) or phase.finished_at is not None:
             return 1
+        if session.awaits_children:
+            return 0
         promised_at = self._promised_at(phase, at)
         if promised_at is not None:
             overdue_seconds = at - promised_at
@@ -121,8 +128,10 @@ class ToolReadiness:
             return 0.0
         promised_at = self._promised_at(phase, at)
         if promised_at is not None:
-            return max(0.0, promised_at - at)
-        return remaining_seconds(self._forecast(session, phase, at), 0.5, at - phase.since)
+            left_seconds = max(0.0, promised_at - at)
+        else:
+            left_seconds = remaining_seconds(self._forecast(session, phase, at), 0.5, at - phase.since)
+        return max(left_seconds, self._rule.horizon_seconds) if session.awaits_children else left_seconds
 
     def lapsed(self, session: Session, at: float) -> bool:
         phase = session.phase
@@ -130,6 +139,10 @@ class ToolReadiness:
             return False
         if phase.finished_at is not None:
             return at - phase.finished_at > self._rule.stale_seconds
+        if session.awaits_children:
+            return (
+                at - phase.since > self._rule.stale_seconds
+            )  # its end will be told: it need not hold a place
         expected_at = self._promised_at(phase, at)
         if expected_at is None:
             expected_seconds = self._forecast(session, phase, at).conservative_seconds
@@ -141,18 +154,46 @@ class ToolReadiness:
     def observe(self, fact: Fact) -> None:
         match fact:
             case ToolStarted(at=at, session=session, tenant=tenant, tools=tools):
+                self._teach_parallel(session)
                 absence = Absence(tools, tenant, session)
                 forecast = self.predictor.predict(absence)
                 self._away[session] = _Away(absence, at, forecast, forecast, at)
-            case ToolEnded(session=session, tenant=tenant, tools=tools, duration_seconds=duration_seconds):
-                known = self._away.pop(session, None)
+            case ToolsNamed(at=at, session=session, tenant=tenant, tools=tools):
+                known = self._away.get(session)
                 if known is not None:
-                    self.calibration.record(known.absence, known.first, duration_seconds)
-                self.predictor.learn(Absence(tools, tenant, session), duration_seconds)
+                    known.absence = Absence(tools, tenant, session)
+                    known.first = known.latest = self.predictor.predict(known.absence)
+                    known.made_at = at
+            case ToolMeasured(session=session, tenant=tenant, tool=tool, duration_seconds=duration_seconds):
+                self._parallel.pop(session, None)
+                known = self._away.get(session)
+                if known is not None:
+                    known.measured = True
+                self.predictor.learn(Absence((tool,), tenant, session), duration_seconds)
+            case ToolEnded():
+                self._ended(fact)
             case SessionClosed(at=at, session=session):
+                self._teach_parallel(session)
                 known = self._away.pop(session, None)
                 if known is not None:
                     self.predictor.learn_unfinished(known.absence, at - known.since)
+
+    def _ended(self, fact: ToolEnded) -> None:
+        """Parallel tools teach as one only where nobody measures each of them, which may be told after their end."""
+        absence = Absence(fact.tools, fact.tenant, fact.session)
+        known = self._away.pop(fact.session, None)
+        if known is not None:
+            self.calibration.record(known.absence, known.first, fact.duration_seconds)
+        if len(fact.tools) <= 1:
+            self.predictor.learn(absence, fact.duration_seconds)
+        elif known is None or not known.measured:
+            self._parallel[fact.session] = absence, fact.duration_seconds
+
+    def _teach_parallel(self, session: SessionId) -> None:
+        """Nobody has measured the parallel tools of the last absence: the history of all calls learns from it."""
+        waiting = self._parallel.pop(session, None)
+        if waiting is not None:
+            self.predictor.learn(*waiting)
 
     def explain(self, session: Session, at: float) -> Mapping[str, object]:
         phase = session.phase
@@ -165,6 +206,14 @@ class ToolReadiness:
         }
         if phase.finished_at is not None:
             return {**told, "source": "completion observed", "evidence_seconds_ago": at - phase.finished_at}
+        if session.awaits_children:
+            working = [child for child, at_work in session.children.items() if at_work]
+            return {
+                **told,
+                "source": "sub-agents at work",
+                "sub_agents": working,
+                "evidence_seconds_ago": 0.0,
+            }
         if phase.told_at is not None and self._promised_at(phase, at) is not None:
             return {
                 **told,

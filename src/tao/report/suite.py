@@ -1,7 +1,8 @@
 """Suites of runs as data: TOML files that say which settings to compare which policies in, and how they are read.
 
 A setting is swept over one thing (workers, replicas, or named variants); its points times the policies times the seeds
-are the runs. `--quick` is the same suite made small. It must not know how runs are made or shown.
+are the runs. What is compared is the suite's `kind`: policies by their figures, or the planner's solvers on the
+decisions that the runs had to take. `--quick` is the same suite made small. It must not know how runs are made or shown.
 """
 
 import tomllib
@@ -9,18 +10,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct, field
 
 from tao.core import SchedulerSettings
 from tao.enginemodel import Profile, load_profile
+from tao.planning import SOLVERS
 from tao.sim.run import Order, RunSpec
 from tao.sim.scaling import scaled
 from tao.sim.workload import ClosedLoop, WorkloadSettings
 
 T = TypeVar("T")
+TOLD_RETURNS = "+told-returns"
+
 Count = Annotated[int, Meta(ge=1)]
 Factor = Annotated[float, Meta(gt=0)]
 
@@ -69,18 +73,38 @@ class Quick(Struct, frozen=True, forbid_unknown_fields=True):
     policies: tuple[str, ...] = ()
 
 
-class Suite(Struct, frozen=True, forbid_unknown_fields=True):
-    """A suite. `baselines`: the policies that the others are measured against, cell by cell."""
+class Suite(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind"):
+    """Runs to make: each of the policies at each point of the settings, with each seed.
+
+    A policy named `NAME+told-returns` is NAME in runs where every tool exposes when it will return.
+    """
 
     name: str
     title: str
     description: str
     policies: tuple[str, ...]
-    baselines: tuple[str, ...]
     settings: Annotated[tuple[Setting, ...], Meta(min_length=1)] = field(name="setting")
     seeds: Count = 5
-    sweeps: str = "workers"
+    sweeps: Literal["workers", "replicas", "variants"] = "workers"
     quick: Quick = Quick()
+
+
+class PolicySuite(Suite, frozen=True, kw_only=True, tag="policies"):
+    """Policies compared by the figures of their runs; `baselines`: those that all are measured against, cell by cell."""
+
+    baselines: tuple[str, ...]
+
+
+class SnapshotSuite(Suite, frozen=True, kw_only=True, tag="snapshots"):
+    """Solvers compared on every joint decision of the runs; `reference`: the one that all are measured against."""
+
+    solvers: tuple[str, ...]
+    reference: str = "exact"
+    seeds: Count = 1
+
+
+AnySuite = PolicySuite | SnapshotSuite
+OfSuite = TypeVar("OfSuite", bound=Suite)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +137,7 @@ def suite_names() -> tuple[str, ...]:
     return tuple(sorted(entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".toml")))
 
 
-def load_suite(name_or_path: str) -> Suite:
+def load_suite(name_or_path: str) -> AnySuite:
     """A suite by name, or from a TOML file when the argument ends in `.toml`. Raises SuiteError."""
     if name_or_path.endswith(".toml"):
         try:
@@ -127,10 +151,10 @@ def load_suite(name_or_path: str) -> Suite:
     return parse_suite(file.read_text(encoding="utf-8"), f"{name_or_path}.toml")
 
 
-def parse_suite(text: str, origin: str) -> Suite:
-    """Parse the TOML text of a suite; `origin` names it in errors (SuiteError)."""
+def parse_suite(text: str, origin: str) -> AnySuite:
+    """Parse the TOML text of a suite; `origin` names it in errors (SuiteError). Its kind is `policies` if it says none."""
     try:
-        suite = msgspec.convert(tomllib.loads(text), Suite)
+        suite: AnySuite = msgspec.convert({"kind": "policies", **tomllib.loads(text)}, AnySuite)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise SuiteError(f"suite {origin}: {error}") from error
     for setting in suite.settings:
@@ -138,25 +162,36 @@ def parse_suite(text: str, origin: str) -> Suite:
             raise SuiteError(
                 f"suite {origin}: {setting.name!r}: replicas and concurrency need the same length"
             )
-    missing = [name for name in suite.baselines if name not in suite.policies]
-    if missing:
-        raise SuiteError(f"suite {origin}: baselines that are no policies of it: {', '.join(missing)}")
+    if isinstance(suite, PolicySuite):
+        _check_names(origin, "baselines that are no policies of it", suite.baselines, suite.policies)
+    else:
+        _check_names(origin, "solvers that do not exist", suite.solvers, tuple(SOLVERS))
+        _check_names(origin, "a reference that is no solver of it", (suite.reference,), suite.solvers)
     return suite
 
 
-def made_small(suite: Suite) -> Suite:
+def _check_names(origin: str, wrong: str, names: Sequence[str], known: Sequence[str]) -> None:
+    missing = [name for name in names if name not in known]
+    if missing:
+        raise SuiteError(f"suite {origin}: {wrong}: {', '.join(missing)}; known: {', '.join(known)}")
+
+
+def made_small(suite: OfSuite) -> OfSuite:
     """The `--quick` form: fewer seeds, points and policies, and every setting `shrink` times smaller."""
     quick = suite.quick
     names = quick.settings or tuple(setting.name for setting in suite.settings)
     kept = [setting for setting in suite.settings if setting.name in names]
     policies = quick.policies or suite.policies
-    return msgspec.structs.replace(
+    small = msgspec.structs.replace(
         suite,
-        seeds=quick.seeds,
+        seeds=min(quick.seeds, suite.seeds),
         policies=policies,
-        baselines=tuple(name for name in suite.baselines if name in policies),
         settings=tuple(_small_setting(setting, quick) for setting in kept),
     )
+    if isinstance(small, PolicySuite):
+        baselines = tuple(name for name in small.baselines if name in policies)
+        return msgspec.structs.replace(small, baselines=baselines)
+    return small
 
 
 def _small_setting(setting: Setting, quick: Quick) -> Setting:
@@ -179,7 +214,7 @@ def _small_setting(setting: Setting, quick: Quick) -> Setting:
     )
 
 
-def with_seeds(suite: Suite, seeds: int) -> Suite:
+def with_seeds(suite: OfSuite, seeds: int) -> OfSuite:
     """The suite with another number of seeds."""
     return msgspec.structs.replace(suite, seeds=seeds)
 
@@ -199,7 +234,7 @@ def points_of(suite: Suite) -> Iterator[Point]:
 
 
 def cases_of(suite: Suite, available: dict[str, int]) -> Iterator[Case]:
-    """All runs of a suite: for each point and seed the policies, then the floor.
+    """All runs of a suite: for each point and seed the policies, then the floor where policies are compared.
 
     `available`: how many sessions each trace has; a point that wants more plays them repeatedly, under new names.
     Every seed is another order of the sessions, the same for all policies: comparisons are paired.
@@ -209,9 +244,10 @@ def cases_of(suite: Suite, available: dict[str, int]) -> Iterator[Case]:
         for seed in range(suite.seeds):
             base = _spec(point, seed, repeats=-(-point.sessions // total))
             for policy in point.variant.policies or suite.policies:
-                yield Case(point, policy, seed, replace(base, policy=policy))
-            floor = base.floor()
-            yield Case(point, floor.policy, seed, floor, is_floor=True)
+                yield Case(point, policy, seed, _played_by(policy, base))
+            if isinstance(suite, PolicySuite):
+                floor = base.floor()
+                yield Case(point, floor.policy, seed, floor, is_floor=True)
 
 
 def _spec(point: Point, seed: int, repeats: int) -> RunSpec:
@@ -232,6 +268,13 @@ def _spec(point: Point, seed: int, repeats: int) -> RunSpec:
         ),
         scheduler=SchedulerSettings(hold_seconds_max=setting.hold_seconds_max),
     )
+
+
+def _played_by(policy: str, base: RunSpec) -> RunSpec:
+    if not policy.endswith(TOLD_RETURNS):
+        return replace(base, policy=policy)
+    told = replace(base.workload, returns_told=True)
+    return replace(base, policy=policy.removesuffix(TOLD_RETURNS), workload=told)
 
 
 def _profile(setting: Setting, variant: Variant) -> Profile:

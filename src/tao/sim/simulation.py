@@ -17,6 +17,7 @@ from tao.core.events import (
     PlanReady,
     ReplicaJoined,
     SessionEnded,
+    ToolExpected,
     TurnArrived,
     TurnFailed,
     TurnFinished,
@@ -38,6 +39,9 @@ from tao.sim.workload import Workload
 
 SECONDS_PER_WORK_UNIT = 1e-6
 """What the planner's unit of work costs in virtual time (see `tao.planning.Answer.work_units`)."""
+
+RETOLD_SECONDS = 20.0
+"""A tool that exposes its return says it again so often: schedulers forget old promises."""
 
 WAKE_UPS_AT_ONE_MOMENT_MAX = 10_000
 """A policy that asks for more planning points without letting time pass would never end."""
@@ -287,6 +291,14 @@ class Simulation:
         session.tool_ended_at = back_at if session.back_from_tool() else None
         session.next_turn += 1
         self._agenda.book(back_at, self._arrive, session)
+        if self._workload.returns_told and session.tool_ended_at is not None:
+            self._tell_return(self.now, session, back_at)
+
+    def _tell_return(self, at: float, session: PlayedSession, back_at: float) -> None:
+        """The tool interface exposes when the tool returns, as a client of `POST /v1/tao/tools` would."""
+        self._feed(ToolExpected(at, session.id, back_at))
+        if at + RETOLD_SECONDS < back_at:
+            self._agenda.book(at + RETOLD_SECONDS, self._tell_return, session, back_at)
 
     def _end(self, at: float, session: PlayedSession) -> None:
         if self._workload.ends_told:

@@ -23,6 +23,7 @@ class WorkloadSettings:
 
     `tool_delay_seconds`: (least, most) of one fixed extra delay per session, drawn by `seed` (paper, appendix G).
     `ends_told`: clients release their sessions; most of today's do not, and the scheduler has to find out.
+    `returns_told`: every tool exposes when it will return: what a scheduler could do that knows all durations.
     """
 
     human_wait_seconds_max: float = 30.0
@@ -30,6 +31,7 @@ class WorkloadSettings:
     tool_delay_seconds: tuple[float, float] | None = None
     seed: int = 0
     ends_told: bool = True
+    returns_told: bool = False
 
     def __post_init__(self) -> None:
         if self.human_wait_seconds_max < 0 or self.system_tokens < 0:
@@ -103,6 +105,7 @@ class Workload:
         self._arrivals = arrivals
         self._settings = settings
         self.ends_told = settings.ends_told
+        self.returns_told = settings.returns_told
 
     def first(self) -> list[tuple[float, PlayedSession]]:
         """Sessions that start by themselves, with their times."""
