@@ -4,10 +4,12 @@ import pytest
 from core_kit import World
 
 from tao.core.events import TurnKind
-from tao.core.session import CacheEvidence
+from tao.core.session import CacheEvidence, EvidenceSource
 from tao.policies import make_policy
+from tao.policies.credit import HalfLifeCredit
 
 RESERVE = 512
+OWN = EvidenceSource.OWN_ACCOUNTING
 
 
 @pytest.fixture
@@ -37,7 +39,7 @@ def test_without_usage_the_estimate_and_the_counted_output_stand(w: World) -> No
     w.progress("t1", 80)
     w.finish_untold("t1")
     assert w.session("s").footprint_tokens == 1_080
-    assert w.session("s").evidence == {"a": CacheEvidence(1_080, 0.0)}
+    assert w.session("s").evidence == {"a": CacheEvidence(1_080, 0.0, OWN)}
 
 
 def test_after_a_turn_prompt_and_output_are_in_the_cache(w: World) -> None:
@@ -56,7 +58,7 @@ def test_a_failed_turn_leaves_no_evidence(w: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("prefilled", "evidence"), [(True, CacheEvidence(2_000, 5.0)), (False, CacheEvidence(1_100, 0.0))]
+    ("prefilled", "evidence"), [(True, CacheEvidence(2_000, 5.0, OWN)), (False, CacheEvidence(1_100, 0.0))]
 )
 def test_a_stopped_turn_leaves_its_prompt_if_that_was_prefilled(
     w: World, prefilled: bool, evidence: CacheEvidence
@@ -180,3 +182,57 @@ def test_a_turn_that_was_running_at_the_flush_is_in_the_cache_afterwards(w: Worl
     w.flush("a")
     w.finish("t1", 1_000, 100)
     assert w.session("s").evidence == {"a": CacheEvidence(1_100, 0.0)}
+
+
+# --- a watched cache ---------------------------------------------------------------------------------------------------
+
+
+def test_what_kv_events_tell_replaces_belief_and_does_not_age(w: World) -> None:
+    w.arrive("s", "t1", 1_000)
+    w.finish("t1", 1_000, 100)
+    epoch = w.session("s").epoch
+    w.after(3).watch("a", "s", 900)
+    assert w.session("s").evidence == {"a": CacheEvidence(900, 3.0, EvidenceSource.KV_EVENTS)}
+    assert w.session("s").epoch == epoch + 1
+    w.after(60).watch("a", "s", 900)
+    assert w.session("s").epoch == epoch + 1  # nothing new
+    assert HalfLifeCredit().tokens(w.session("s"), w.at) == {"a": 900}
+    w.watch("a", "s", 300)
+    assert HalfLifeCredit().tokens(w.session("s"), w.at) == {"a": 300}
+
+
+def test_an_evicted_session_has_no_evidence_left(w: World) -> None:
+    w.arrive("s", "t1", 1_000)
+    w.finish("t1", 1_000, 100)
+    w.watch("a", "s", 0)
+    assert w.session("s").evidence == {}
+    w.watch("a", "s", 0)
+    assert w.session("s").evidence == {}
+
+
+def test_kv_events_never_raise_evidence_above_the_sessions_own_tokens(w: World) -> None:
+    w.arrive("s", "t1", 1_000)
+    w.finish("t1", 1_000, 100)
+    w.watch("a", "s", 1 << 40)
+    assert w.session("s").evidence == {"a": CacheEvidence(1_100, 0.0, EvidenceSource.KV_EVENTS)}
+
+
+def test_a_lost_watch_leaves_a_memory_that_ages(w: World) -> None:
+    w.arrive("s", "t1", 1_000)
+    w.finish("t1", 1_000, 100)
+    w.watch("a", "s", 960)
+    w.after(50).lose_watch("b")
+    w.lose_watch("a")
+    assert HalfLifeCredit().tokens(w.session("s"), w.at) == {"a": 960}
+    assert HalfLifeCredit().tokens(w.session("s"), w.at + 10) == {"a": 480}
+
+
+def test_what_is_told_of_strangers_and_of_the_dead_is_ignored(w: World) -> None:
+    w.arrive("s", "t1", 1_000)
+    w.finish("t1", 1_000, 100)
+    w.watch("a", "nobody", 5)
+    w.watch("nowhere", "s", 5)
+    w.lose("a")
+    w.watch("a", "s", 5)
+    assert w.session("s").evidence == {}
+    assert w.ignored == {"PrefixObserved": 3}

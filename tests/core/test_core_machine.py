@@ -29,12 +29,14 @@ from tao.core.commands import (
 )
 from tao.core.events import (
     CacheFlushed,
+    CacheWatchLost,
     CapacityChanged,
     ClientLeft,
     Event,
     FirstToken,
     PlanFailed,
     PlanReady,
+    PrefixObserved,
     ReplicaDraining,
     ReplicaJoined,
     ReplicaLost,
@@ -224,10 +226,15 @@ class Core(RuleBasedStateMachine):
         self.feed(CapacityChanged(self.at, replica, capacity_tokens))
 
     @rule(
-        replica=REPLICAS, kind=st.sampled_from([ReplicaDraining, ReplicaLost, ReplicaRemoved, CacheFlushed])
+        replica=REPLICAS,
+        kind=st.sampled_from([ReplicaDraining, ReplicaLost, ReplicaRemoved, CacheFlushed, CacheWatchLost]),
     )
     def of_replica(self, replica: ReplicaId, kind: type) -> None:
         self.feed(kind(self.at, replica))
+
+    @rule(replica=REPLICAS, session=SESSIONS, tokens=TOKENS)
+    def watch(self, replica: ReplicaId, session: SessionId, tokens: int) -> None:
+        self.feed(PrefixObserved(self.at, replica, session, tokens))
 
     # --- time and plans ---------------------------------------------------------------------------------------------
 

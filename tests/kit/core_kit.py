@@ -6,11 +6,13 @@ from tao.core import Scheduler, SchedulerSettings
 from tao.core.commands import Command, ComputePlan
 from tao.core.events import (
     CacheFlushed,
+    CacheWatchLost,
     CapacityChanged,
     ClientLeft,
     Event,
     FirstToken,
     PlanReady,
+    PrefixObserved,
     ReplicaDraining,
     ReplicaJoined,
     ReplicaLost,
@@ -150,6 +152,13 @@ class World:
 
     def flush(self, replica: str) -> list[Command]:
         return self.send(CacheFlushed(self.at, ReplicaId(replica)))
+
+    def watch(self, replica: str, session: str, tokens: int) -> list[Command]:
+        """KV events tell that this much of the session is in the replica's cache."""
+        return self.send(PrefixObserved(self.at, ReplicaId(replica), SessionId(session), tokens))
+
+    def lose_watch(self, replica: str) -> list[Command]:
+        return self.send(CacheWatchLost(self.at, ReplicaId(replica)))
 
     # --- time and plans ---------------------------------------------------------------------------------------------
 

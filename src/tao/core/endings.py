@@ -4,6 +4,8 @@
 (finished, failed, stopped) passes through both.
 """
 
+from dataclasses import replace
+
 from tao.core.admission import (
     admit,
     close,
@@ -27,7 +29,7 @@ from tao.core.events import (
 )
 from tao.core.facts import ToolStarted, TurnSettled
 from tao.core.phases import Acting, Away, Running, Stopping, Waiting
-from tao.core.session import CacheEvidence, ReplicaState, Session, Turn
+from tao.core.session import CacheEvidence, EvidenceSource, ReplicaState, Session, Turn
 from tao.core.tool_phase import child_ended
 from tao.core.transitions import check_row
 
@@ -142,7 +144,7 @@ def _correct_footprint(session: Session, turn: Turn, usage: Usage | None) -> Non
         session.footprint_tokens = max(session.footprint_tokens, session.measured_tokens)
     for replica, evidence in session.evidence.items():
         if evidence.tokens > session.footprint_tokens:
-            session.evidence[replica] = CacheEvidence(session.footprint_tokens, evidence.at)
+            session.evidence[replica] = replace(evidence, tokens=session.footprint_tokens)
 
 
 def _learn_cache(ctx: Context, session: Session, turn: Turn, tokens: int, usage: Usage | None) -> None:
@@ -160,9 +162,11 @@ def _learn_cache(ctx: Context, session: Session, turn: Turn, tokens: int, usage:
         if expected is not None and expected.tokens:
             share = min(1.0, usage.cached_tokens / expected.tokens)
             replica.cache_rate += CACHE_RATE_MOMENTUM * (share - replica.cache_rate)
+        source = EvidenceSource.CACHED_TOKENS
     else:
         tokens = round(tokens * replica.cache_rate)
-    session.evidence[replica.id] = CacheEvidence(min(tokens, session.footprint_tokens), ctx.now)
+        source = EvidenceSource.OWN_ACCOUNTING
+    session.evidence[replica.id] = CacheEvidence(min(tokens, session.footprint_tokens), ctx.now, source)
 
 
 def _release_turn(ctx: Context, session: Session, turn: Turn) -> None:

@@ -255,6 +255,30 @@ class CacheFlushed(Event):
     replica: ReplicaId
 
 
+@dataclass(frozen=True, slots=True)
+class PrefixObserved(Event):
+    """A watched cache: the replica holds the first `tokens` of the session's main line now, as the engine's KV events tell.
+
+    It holds until the next one of this session and replica, or until the watch is lost.
+    """
+
+    replica: ReplicaId
+    session: SessionId
+    tokens: int
+
+    def __post_init__(self) -> None:
+        Event.__post_init__(self)
+        if self.tokens < 0:
+            raise EventError(f"session {self.session}: negative tokens {self.tokens}")
+
+
+@dataclass(frozen=True, slots=True)
+class CacheWatchLost(Event):
+    """The KV events of a replica cannot be followed any more: what they told ages from now on."""
+
+    replica: ReplicaId
+
+
 # --- time, plans, shutdown --------------------------------------------------------------------------------------------
 
 

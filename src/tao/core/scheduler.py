@@ -7,7 +7,7 @@ It reads no clock and owns no timer; a driver arms one timer from `next_wakeup()
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tao.core import arrivals, deciding, endings, membership, streaming, tool_phase
+from tao.core import arrivals, cache_watch, deciding, endings, membership, streaming, tool_phase
 from tao.core import events as ev
 from tao.core.commands import Command
 from tao.core.context import Context
@@ -40,6 +40,8 @@ OF_REPLICA: Mapping[type[ev.Event], Handler] = {
     ev.ReplicaLost: membership.replica_lost,
     ev.ReplicaRemoved: membership.replica_removed,
     ev.CacheFlushed: membership.cache_flushed,
+    ev.PrefixObserved: cache_watch.prefix_observed,
+    ev.CacheWatchLost: cache_watch.cache_watch_lost,
 }
 ALWAYS: Mapping[type[ev.Event], Handler] = {
     ev.TurnArrived: arrivals.turn_arrived,

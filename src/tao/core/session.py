@@ -13,12 +13,28 @@ from tao.core.ids import ReplicaId, SessionId, TurnId
 from tao.core.phases import Acting, Phase, Running, Stopping
 
 
+class EvidenceSource(StrEnum):
+    """How it is known what a replica's prefix cache holds of a session, strongest first."""
+
+    KV_EVENTS = "kv-events"  # the engine tells each block that it stores and evicts
+    CACHED_TOKENS = "cached-tokens"  # a turn ended there, on an engine that reports what its cache served
+    OWN_ACCOUNTING = "own-accounting"  # a turn ended there; the share that survives is learned
+
+
 @dataclass(frozen=True, slots=True)
 class CacheEvidence:
-    """`tokens` of the session's main line were in the replica's prefix cache at the time `at`."""
+    """`tokens` of the session's main line were in the replica's prefix cache at the time `at`.
+
+    What KV events tell is followed block by block: it holds now, whatever `at` says.
+    """
 
     tokens: int
     at: float
+    source: EvidenceSource = EvidenceSource.CACHED_TOKENS
+
+    def age_seconds(self, now: float) -> float:
+        """Since when nothing was heard of it; 0 while KV events tell of it."""
+        return 0.0 if self.source is EvidenceSource.KV_EVENTS else max(0.0, now - self.at)
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,11 @@ def _session(ctx: Context, session: Session, now: float) -> dict[str, object]:
         "pinned": session.pinned,
         "waited_seconds": ctx.state.waited_seconds(session, now),
         "evidence": {
-            replica: {"tokens": seen.tokens, "age_seconds": now - seen.at}
+            replica: {
+                "tokens": seen.tokens,
+                "age_seconds": seen.age_seconds(now),
+                "source": seen.source.value,
+            }
             for replica, seen in session.evidence.items()
         },
         "last_placement": placed

@@ -19,14 +19,17 @@ class Credit(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HalfLifeCredit:
-    """`k = round(k0 * 2 ** (-age / half_life_seconds))`; no evidence on a replica, no credit (eq. 4)."""
+    """`k = round(k0 * 2 ** (-age / half_life_seconds))`; no evidence on a replica, no credit (eq. 4).
+
+    Age is the time since the observation, so what KV events tell at this very moment has none.
+    """
 
     half_life_seconds: float = 10.0
 
     def tokens(self, session: Session, at: float) -> dict[ReplicaId, int]:
         worth: dict[ReplicaId, int] = {}
         for replica, evidence in session.evidence.items():
-            age_seconds = max(0.0, at - evidence.at)
+            age_seconds = evidence.age_seconds(at)
             tokens = round(evidence.tokens * 2.0 ** (-age_seconds / self.half_life_seconds))
             if tokens:
                 worth[replica] = tokens

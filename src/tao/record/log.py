@@ -49,6 +49,8 @@ EVENT_KINDS: Mapping[str, type[ev.Event]] = {
         ev.ReplicaLost,
         ev.ReplicaRemoved,
         ev.CacheFlushed,
+        ev.PrefixObserved,
+        ev.CacheWatchLost,
         ev.WakeUp,
         ev.PlanReady,
         ev.PlanFailed,
