@@ -18,6 +18,7 @@ import click
 
 from tao import cli
 from tao.core import transitions
+from tao.gateway.metrics import METRICS
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(
@@ -55,8 +56,17 @@ def command_line() -> str:
     return "\n".join(sections)
 
 
+def metrics() -> str:
+    """Every metric of the gateway's page."""
+    lines = ["| metric | labels | what |", "|---|---|---|"]
+    for name, text, labels in METRICS:
+        lines.append(f"| `{name}` | {', '.join(f'`{label}`' for label in labels)} | {text} |")
+    return "\n".join(lines) + "\n"
+
+
 BLOCKS: Mapping[str, Callable[[], str]] = {
     "command-line": command_line,
+    "metrics": metrics,
     "state-diagram": state_diagram,
     "transition-table": transition_table,
 }

@@ -31,6 +31,23 @@ def run(*arguments: str) -> Result:
         (("--replica", "http://a:1/v1"), "ends in /v1, which clients add themselves"),
         (("--replica", URL, "--replica", URL), "a replica is named twice"),
         (("--replica", URL, "--policy", "toa"), "no policy is named 'toa'; did you mean 'tao'?"),
+        (
+            ("--replica", URL, "--predictor", "backoff-histo"),
+            "no predictor is named 'backoff-histo'; did you mean 'backoff-histogram'? Known: backoff-histogram, emp",
+        ),
+        (
+            ("--replica", URL, "--policy", "round-robin", "--predictor", "constant-5s"),
+            "policy 'round-robin' predicts no returns, so a predictor means nothing",
+        ),
+        (
+            ("--replica", URL, "--policy", "round-robin", "--state-file", "learned.json"),
+            "policy 'round-robin' predicts no returns, so --state-file means nothing",
+        ),
+        (
+            ("--replica", URL, "--state-file", "/nowhere/learned.json"),
+            "/nowhere/learned.json: cannot be written: No such file or directory",
+        ),
+        (("--replica", URL, "--state-file", "/"), "/: a folder; name a file in it"),
         (("--replica", URL, "--port", "70000"), "port 70000 is not between 0 and 65535"),
         (("--replica", URL, "--port", "-1"), "port -1 is not between 0 and 65535"),
         (("--replica", URL, "--port", "many"), "'many' is not a valid integer"),

@@ -80,6 +80,17 @@ async def test_the_hooks_report_start_and_end_of_a_tool() -> None:
         assert (call["call_id"], call["tool"], call["state"]) == ("toolu_1", "Bash", "ended")
 
 
+async def test_a_tool_that_failed_has_ended_too() -> None:
+    """Claude Code then runs `PostToolUseFailure` in place of `PostToolUse`."""
+    async with acting("Bash", headers=HEADERS) as (front, _):
+        hook = commands("--url", front.url)["PostToolUseFailure"]
+        failed = said("PostToolUseFailure", error="exit code 2", is_interrupt=False)
+        await asyncio.to_thread(run_hook, hook, failed, {"ANTHROPIC_API_KEY": "key-1"})
+        await until(lambda: is_over(front, "cc-1"))
+        (call,) = (await front.http.get("/explain/cc-1")).json()["reported_calls"]
+        assert (call["call_id"], call["state"]) == ("toolu_1", "ended")
+
+
 async def test_a_tool_of_a_sub_agent_is_reported_under_its_own_session() -> None:
     token = {"authorization": "Bearer token-1"}
     headers = {"x-claude-code-session-id": "cc-1", **token}
@@ -171,7 +182,8 @@ def test_installing_keeps_everything_else_and_may_be_repeated(tmp_path: Path) ->
     }
     assert settings["hooks"]["Stop"] == OTHERS["hooks"]["Stop"]
     assert settings["hooks"]["PreToolUse"][0] == OTHERS["hooks"]["PreToolUse"][0]
-    assert [len(settings["hooks"][event]) for event in ("PreToolUse", "PostToolUse")] == [2, 1]
+    events = ("PreToolUse", "PostToolUse", "PostToolUseFailure")
+    assert [len(settings["hooks"][event]) for event in events] == [2, 1, 1]
     assert path.stat().st_mode & 0o777 == 0o640
     assert list(tmp_path.iterdir()) == [path]
     assert invoke("--remove", str(path)).exit_code == 0
@@ -183,7 +195,7 @@ def test_installing_anew_replaces_the_address(tmp_path: Path) -> None:
     invoke("--install", str(path), "--url", "http://old:1")
     invoke("--install", str(path), "--url", "http://new:2")
     assert "old" not in path.read_text()
-    assert path.read_text().count("http://new:2") == 2
+    assert path.read_text().count("http://new:2") == 3
     assert path.stat().st_mode & 0o777 == 0o600
 
 

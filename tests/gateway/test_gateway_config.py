@@ -158,7 +158,12 @@ def test_every_key_can_be_set(tmp_path: Path) -> None:
     import msgspec
 
     config = msgspec.structs.replace(
-        GatewayConfig(replicas=(URL,)), capacity_tokens=7, record_log="a.log", record_snapshots="folder"
+        GatewayConfig(replicas=(URL,)),
+        predictor="constant-5s",
+        state_file="learned.json",
+        capacity_tokens=7,
+        record_log="a.log",
+        record_snapshots="folder",
     )
     document: dict[str, Any] = msgspec.to_builtins(config)
     lines = [f"{key} = {_toml(value)}" for key, value in document.items() if not isinstance(value, dict)]

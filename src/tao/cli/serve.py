@@ -19,9 +19,12 @@ from tao.gateway.gateway import Gateway
 from tao.gateway.http.asgi import App
 from tao.gateway.http.server import serving
 from tao.gateway.http.upstream import HttpUpstream
+from tao.gateway.learned import kept
 from tao.gateway.logs import configure_logs
 from tao.gateway.probe import HttpProbe
 from tao.policies import POLICIES, UnknownPolicyError, make_policy
+from tao.policies.prediction import NoPredictionError, choose_predictor, predicting
+from tao.policies.returns import PREDICTORS, UnknownPredictorError
 from tao.record.log import LogWriter
 from tao.record.snapshots import SnapshotWriter
 
@@ -42,6 +45,16 @@ GRACE_SECONDS = 1.0
     metavar="NAME",
     help="How sessions are scheduled: tao, tao-paper, round-robin, sticky-least-loaded, thunderagent, ... "
     f"A name that does not exist lists all {len(POLICIES)}.  [default: tao]",
+)
+@click.option(
+    "--predictor",
+    metavar="NAME",
+    help=f"Who predicts when tools return: {', '.join(PREDICTORS)}.  [default: the policy's own]",
+)
+@click.option(
+    "--state-file",
+    metavar="FILE",
+    help="Where what is learned of tools outlives the process: loaded at the start, saved every minute.",
 )
 @click.option(
     "--speed",
@@ -91,12 +104,22 @@ def command(
     """
     try:
         config = load_config(config_path, **options)
-        policy = make_policy(config.policy)
-    except (ConfigError, UnknownPolicyError) as error:
+        policy = _policy(config)
+    except (ConfigError, UnknownPolicyError, UnknownPredictorError, NoPredictionError) as error:
         raise click.UsageError(str(error)) from error
     configure_logs(config.log_format, config.log_level)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(config, policy))
+
+
+def _policy(config: GatewayConfig) -> Policy:
+    """The policy with its predictor. Raises what a user may get wrong."""
+    policy = make_policy(config.policy)
+    if config.predictor is not None:
+        choose_predictor(policy, config.predictor)
+    if config.state_file is not None:
+        predicting(policy, "--state-file")
+    return policy
 
 
 async def _serve(config: GatewayConfig, policy: Policy) -> None:
@@ -110,6 +133,11 @@ async def _serve(config: GatewayConfig, policy: Policy) -> None:
         stack.push_async_callback(upstream.close)
         stack.push_async_callback(probe.close)
         try:
+            if config.state_file is not None:
+                predictor = predicting(policy, "--state-file").predictor
+                await stack.enter_async_context(
+                    kept(Path(config.state_file), predictor, config.state_period_seconds)
+                )
             observers = _observers(config, stack)
             gateway = Gateway(config, policy, upstream, probe, observers=observers)
             app = App(gateway, config.limits.body_bytes_max)

@@ -9,7 +9,7 @@ import sys
 
 TIMEOUT_SECONDS = 2.0
 TIMEOUT_SECONDS_WITHOUT_FORK = 0.03
-EVENTS = {"PreToolUse": "start", "PostToolUse": "end"}
+EVENTS = {"PreToolUse": "start", "PostToolUse": "end", "PostToolUseFailure": "end"}
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from tao.gateway.metrics import GatewayMetrics
 from tao.gateway.replies import JSON
 from tao.gateway.tools import ToolService
 from tao.gateway.wire.identity import bounded_id
+from tao.policies.readiness import ToolReadiness
 
 PROMETHEUS = b"text/plain; version=0.0.4; charset=utf-8"
 SESSIONS_SHOWN_MAX = 500
@@ -32,11 +33,19 @@ class Page:
 class Admin:
     """The pages outside `/v1`."""
 
-    def __init__(self, driver: Driver, fleet: Fleet, metrics: GatewayMetrics, tools: ToolService) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        fleet: Fleet,
+        metrics: GatewayMetrics,
+        tools: ToolService,
+        prediction: ToolReadiness | None = None,
+    ) -> None:
         self._driver = driver
         self._fleet = fleet
         self._metrics = metrics
         self._tools = tools
+        self._prediction = prediction
 
     def page(self, path: str) -> Page | None:
         """The page at a path (percent-decoded, as ASGI gives it); None where there is none."""
@@ -83,6 +92,11 @@ class Admin:
         state["sessions"] = sessions[-SESSIONS_SHOWN_MAX:]
         state["speed"] = self._driver.clock.speed
         state["engines"] = self._fleet.describe()
+        if self._prediction is not None:
+            state["prediction"] = {
+                "predictor": self._prediction.predictor.name,
+                "tools": self._prediction.calibration.to_json(),
+            }
         return _json(200, state)
 
     def _metrics_page(self) -> Page:

@@ -85,15 +85,19 @@ class SchedulerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything `tao serve` can be told. `capacity_tokens`: used where an engine does not tell its KV capacity.
 
-    `plan_deadline_seconds`: a plan that takes longer is replaced by the fallback. `record_log`: a file for every event
-    and its commands. `record_snapshots`: a folder for every joint decision, as `tao plan` reads it. `log_format`:
-    `console` or `json`.
+    `predictor`: who predicts returns; the policy's own choice where None. `state_file`: where what it learns outlives the
+    process, saved every `state_period_seconds`. `plan_deadline_seconds`: a plan that takes longer is replaced by the
+    fallback. `record_log`: a file for every event and its commands. `record_snapshots`: a folder for every joint
+    decision, as `tao plan` reads it. `log_format`: `console` or `json`.
     """
 
     replicas: tuple[str, ...] = ()
     host: str = "127.0.0.1"
     port: int = 8100
     policy: str = "tao"
+    predictor: str | None = None
+    state_file: str | None = None
+    state_period_seconds: float = 60.0
     speed: float = 1.0
     capacity_tokens: int | None = None
     plan_deadline_seconds: float = 1.0

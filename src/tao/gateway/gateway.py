@@ -35,6 +35,7 @@ from tao.gateway.wire.refusals import Problem
 from tao.gateway.wire.requests import MalformedRequestError, parse_request
 from tao.gateway.wire.sessions import IdentityConflictError
 from tao.planning import PlanWorker
+from tao.policies.prediction import prediction_of
 
 EXPIRY_SECONDS = 30.0
 MODELS_BYTES_MAX = 4 << 20
@@ -60,14 +61,16 @@ class Gateway:
         clock = ModelClock(config.speed)
         scheduler = Scheduler(policy, config.scheduler.settings())
         planner = Planner(solver or PlanWorker(), config.plan_deadline_seconds)
-        metrics = GatewayMetrics(scheduler, planner.figures)
+        prediction = prediction_of(policy)
+        calibration = None if prediction is None else prediction.calibration
+        metrics = GatewayMetrics(scheduler, planner.figures, calibration)
         self.driver = Driver(scheduler, clock, planner, (metrics.observe, *observers))
         self._tools = ToolService(self.driver, metrics.tool_reported)
         self.driver.watch(self._tools.observe)
         self.fleet = Fleet(config, self.driver, probe)
         self._upstream = upstream
         self._turns = TurnService(config, self.driver, self.fleet, upstream, self._tools)
-        self._admin = Admin(self.driver, self.fleet, metrics, self._tools)
+        self._admin = Admin(self.driver, self.fleet, metrics, self._tools, prediction)
         self._tasks: list[asyncio.Task[None]] = []
         self._serving: dict[asyncio.Task[Any], None] = {}
         self._passed_through = 0

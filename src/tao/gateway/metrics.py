@@ -3,11 +3,10 @@
 Spans are model seconds. Labels are bounded: replicas, reasons and causes, never session ids.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client.metrics_core import Metric
 
 from tao.core import Scheduler
 from tao.core.commands import (
@@ -20,50 +19,72 @@ from tao.core.commands import (
 )
 from tao.core.events import ClientLeft, Event, FirstToken, TurnArrived, TurnFailed, TurnFinished
 from tao.core.ids import ReplicaId, SessionId, TurnId
-from tao.core.phases import Waiting
+from tao.gateway.gauges import LIVE, RETURNS, Described, LiveState, ReturnsSoFar
 from tao.gateway.planner import PlannerFigures
+from tao.policies.returns import ReturnCalibration
 
 HOLD_BUCKETS = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 TTFT_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 
 
+COUNTED = (
+    Described("tao_turns_total", "Turns that ended: finished, failed, client-left, refused", ("outcome",)),
+    Described("tao_dispatches_total", "Turns sent to a replica", ("replica", "reason")),
+    Described(
+        "tao_refusals_total",
+        "Turns turned away by TAO itself: pool-full, no-replica, shutting-down, replica-failed, session-ended",
+        ("cause",),
+    ),
+    Described("tao_interrupts_total", "Admissions released at a tool boundary", ("reason",)),
+    Described("tao_migrations_total", "Admissions on another replica than the session's last one"),
+    Described("tao_sessions_closed_total", "Sessions forgotten", ("cause",)),
+    Described("tao_tokens_total", "Tokens of finished turns: prompt, of these cached, and output", ("kind",)),
+    Described(
+        "tao_tool_reports_total",
+        "What clients reported of their tools, by event and outcome",
+        ("event", "outcome"),
+    ),
+)
+TIMED = (
+    Described("tao_hold_seconds", "Histogram: how long dispatched turns were held"),
+    Described(
+        "tao_ttft_seconds",
+        "Histogram: from the arrival of a turn to its first output where it streams, holds included",
+    ),
+)
+METRICS = (*COUNTED, *TIMED, *LIVE, *RETURNS)
+"""All that the page may show."""
+
+
 class GatewayMetrics:
     """Observer of the driver and source of the `/metrics` page."""
 
-    def __init__(self, scheduler: Scheduler, planner: PlannerFigures) -> None:
+    def __init__(
+        self, scheduler: Scheduler, planner: PlannerFigures, calibration: ReturnCalibration | None = None
+    ) -> None:
+        """`calibration`: of the policy's predictions, where it makes any."""
         self.registry = CollectorRegistry()
         self._arrived: dict[TurnId, float] = {}
         self._home: dict[SessionId, ReplicaId] = {}
-        self._turns = self._counter("tao_turns", "Turns that ended, by outcome", "outcome")
-        self._dispatches = self._counter("tao_dispatches", "Turns sent to a replica", "replica", "reason")
-        self._refusals = self._counter("tao_refusals", "Turns turned away by TAO itself", "cause")
-        self._interrupts = self._counter("tao_interrupts", "Admissions released at a tool boundary", "reason")
-        self._migrations = self._counter("tao_migrations", "Admissions on another replica than the last one")
-        self._closed = self._counter("tao_sessions_closed", "Sessions forgotten", "cause")
-        self._tokens = self._counter("tao_tokens", "Tokens of finished turns by kind", "kind")
-        self._reports = self._counter(
-            "tao_tool_reports",
-            "What clients reported of their tools, by event and outcome",
-            "event",
-            "outcome",
-        )
-        self._hold = Histogram(
-            "tao_hold_seconds",
-            "How long dispatched turns were held (model seconds)",
-            buckets=HOLD_BUCKETS,
-            registry=self.registry,
-        )
-        self._ttft = Histogram(
-            "tao_ttft_seconds",
-            "From the arrival of a turn to its first output, holds included (model seconds)",
-            buckets=TTFT_BUCKETS,
-            registry=self.registry,
-        )
-        self.registry.register(_LiveState(scheduler, planner))
+        counters = {of.name: Counter(*of, registry=self.registry) for of in COUNTED}
+        self._turns = counters["tao_turns_total"]
+        self._dispatches = counters["tao_dispatches_total"]
+        self._refusals = counters["tao_refusals_total"]
+        self._interrupts = counters["tao_interrupts_total"]
+        self._migrations = counters["tao_migrations_total"]
+        self._closed = counters["tao_sessions_closed_total"]
+        self._tokens = counters["tao_tokens_total"]
+        self._reports = counters["tao_tool_reports_total"]
+        hold, ttft = TIMED
+        self._hold = Histogram(*hold, buckets=HOLD_BUCKETS, registry=self.registry)
+        self._ttft = Histogram(*ttft, buckets=TTFT_BUCKETS, registry=self.registry)
+        self.registry.register(LiveState(scheduler, planner))
+        if calibration is not None:
+            self.registry.register(ReturnsSoFar(calibration))
 
     def page(self) -> bytes:
         """The page in Prometheus' text format."""
-        return generate_latest(self.registry)
+        return generate_latest(_WithoutCreated(self.registry))
 
     def tool_reported(self, event: str, outcome: str) -> None:
         """Count one report of the tools API; both labels are from closed lists."""
@@ -117,54 +138,15 @@ class GatewayMetrics:
         if self._arrived.pop(turn, None) is not None:
             self._turns.labels(outcome).inc()
 
-    def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(name, text, labels, registry=self.registry)
 
+class _WithoutCreated(CollectorRegistry):
+    """The same without the time at which each series began: as many series again, which nobody asks for."""
 
-class _LiveState(Collector):
-    """Gauges of the core's present state."""
+    def __init__(self, registry: CollectorRegistry) -> None:
+        super().__init__()
+        self._registry = registry
 
-    def __init__(self, scheduler: Scheduler, planner: PlannerFigures) -> None:
-        self._scheduler = scheduler
-        self._planner = planner
-
-    def collect(self) -> Iterable[Metric]:
-        view = self._scheduler.view
-        yield _gauge("tao_sessions", "Open sessions", len(view.sessions))
-        yield _gauge("tao_pool_sessions", "Sessions without admission", len(view.pool))
-        yield _gauge("tao_waiting_sessions", "Sessions whose turns are held", view.waiting_sessions)
-        yield _gauge("tao_held_turns", "Turns held", view.held_turns)
-        pool = [view.sessions[session] for session in view.pool]
-        demand_tokens = sum(s.footprint_tokens for s in pool if isinstance(s.phase, Waiting))
-        yield _gauge("tao_held_demand_tokens", "Footprint of sessions whose turns are held", demand_tokens)
-        yield _gauge("tao_planner_plans", "Plans computed", self._planner.plans)
-        yield _gauge(
-            "tao_planner_failures", "Plans the planner's process failed to give", self._planner.failures
-        )
-        yield _gauge("tao_planner_fallbacks", "Plans answered by the fallback", self._planner.fallbacks)
-        yield _gauge("tao_planner_restarts", "Restarts of the planner's process", self._planner.restarts)
-        yield _gauge(
-            "tao_planner_seconds", "Wall seconds spent planning, all included", self._planner.seconds
-        )
-        per_replica = {
-            "capacity": GaugeMetricFamily("tao_replica_capacity_tokens", "KV capacity", labels=["replica"]),
-            "free": GaugeMetricFamily(
-                "tao_replica_free_tokens", "Capacity minus reservations", labels=["replica"]
-            ),
-            "up": GaugeMetricFamily(
-                "tao_replica_up", "1 when the replica takes admissions", labels=["replica"]
-            ),
-            "turns": GaugeMetricFamily(
-                "tao_replica_turns_in_flight", "Turns on the replica", labels=["replica"]
-            ),
-        }
-        for replica in view.replicas.values():
-            per_replica["capacity"].add_metric([replica.id], replica.capacity_tokens)
-            per_replica["free"].add_metric([replica.id], view.free_tokens(replica.id))
-            per_replica["up"].add_metric([replica.id], float(replica.state.value == "up"))
-            per_replica["turns"].add_metric([replica.id], replica.turns_in_flight)
-        yield from per_replica.values()
-
-
-def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
-    return GaugeMetricFamily(name, text, value=value)
+    def collect(self) -> Iterator[Metric]:
+        for metric in self._registry.collect():
+            metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
+            yield metric

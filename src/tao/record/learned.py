@@ -7,6 +7,7 @@ what a predictor learns.
 
 import contextlib
 import os
+from errno import EISDIR
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def encode_learned(predictor: ReturnPredictor) -> bytes:
 
 def write_learned(path: Path, content: bytes) -> None:
     """Write beside the path, then move there. Raises `OSError`."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    beside = _beside(path)
     try:
         with beside.open("wb") as file:
             file.write(content)
@@ -53,6 +54,18 @@ def write_learned(path: Path, content: bytes) -> None:
         with contextlib.suppress(OSError):
             beside.unlink(missing_ok=True)
         raise
+
+
+def check_place(path: Path) -> None:
+    """Whether `write_learned` could write there, found out by doing so beside it. Raises `OSError` that names the path."""
+    if path.is_dir():
+        raise IsADirectoryError(EISDIR, "a folder; name a file in it", str(path))
+    beside = _beside(path)
+    try:
+        beside.touch()
+        beside.unlink()
+    except OSError as error:
+        raise type(error)(error.errno, f"cannot be written: {error.strerror}", str(path)) from error
 
 
 def load_learned(path: Path, predictor: ReturnPredictor) -> str | None:
@@ -69,6 +82,10 @@ def load_learned(path: Path, predictor: ReturnPredictor) -> str | None:
     except (LearnedStateError, OSError) as error:
         return f"{path}: {error}; {_set_aside(path)}; learning starts afresh"
     return None
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
 
 def _read(path: Path) -> bytes | None:

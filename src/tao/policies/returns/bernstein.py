@@ -86,7 +86,7 @@ class EmpiricalBernstein:
     def export_state(self) -> dict[str, object]:
         return {
             "global": self._global.to_json(),
-            "tools": [[name, known.to_json()] for name, known in self._by_tool.items()],
+            "tools": [[name, known.to_json()] for name, known in list(self._by_tool.items())],
         }
 
     def import_state(self, state: Mapping[str, object]) -> None:

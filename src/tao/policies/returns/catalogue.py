@@ -26,6 +26,6 @@ def make_predictor(name: str = DEFAULT_PREDICTOR) -> ReturnPredictor:
     maker = PREDICTORS.get(name)
     if maker is None:
         near = get_close_matches(name, PREDICTORS, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = f"; did you mean {near[0]!r}?" if near else "."
         raise UnknownPredictorError(f"no predictor is named {name!r}{hint} Known: {', '.join(PREDICTORS)}")
     return maker()
