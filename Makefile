@@ -14,7 +14,7 @@ CODE := src tests scripts benchmarks examples
 COVERED := core=98 planning=98 policies=98
 MEASURED := $(foreach gate,$(COVERED),--cov=tao.$(firstword $(subst =, ,$(gate))))
 
-.PHONY: help setup clients engine fmt check test demo bench docs docs-serve test-engine lock clean
+.PHONY: help setup clients engine fmt check test demo peers bench bench-live docs docs-serve test-engine lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ clients: .venvs/mini-swe-agent/.installed ## Install the client programs that te
 
 engine: setup ## Install vLLM's CPU build (1.7 GB) into .venvs/vllm
 	@$(PYTHON) scripts/setup_engine.py
+
+peers: setup ## Install the routers of other projects that bench-live measures
+	@$(PYTHON) scripts/setup_peers.py
 
 fmt: setup ## Format and fix what can be fixed
 	$(BIN)/ruff check --fix $(CODE)
@@ -60,6 +63,9 @@ demo: setup ## Two emulated replicas under memory pressure: round-robin beside t
 
 bench: setup ## Run the benchmarks; results go to benchmarks/results/
 	$(BIN)/python scripts/bench.py
+
+bench-live: setup engine peers ## Other routers and TAO on two real vLLM replicas (hours; LIVE="--quick" tries it)
+	PYTHONPATH=scripts $(BIN)/python -m benchmarks.live $(LIVE)
 
 docs: setup ## Build the documentation into site/
 	$(BIN)/python scripts/generate_docs.py

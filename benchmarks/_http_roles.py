@@ -42,7 +42,10 @@ class FakeEngine(asyncio.Protocol):
         self.tasks: set[asyncio.Task[None]] = set()
 
     def data_received(self, data: bytes) -> None:
-        self.parser.feed_data(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserError:  # sglang-router asks for HTTP/2 first
+            self.transport.close()
 
     def on_message_begin(self) -> None:
         self.url = b""

@@ -10,5 +10,6 @@ compile() {
 
 compile pyproject.toml --all-extras --output-file scripts/locks/dev.lock
 compile scripts/locks/clients.in --output-file scripts/locks/clients.lock
+compile scripts/locks/peers.in --output-file scripts/locks/peers.lock
 compile scripts/locks/engine.in --override scripts/locks/engine.overrides --output-file scripts/locks/engine.lock
 git --no-pager diff --stat -- scripts/locks

@@ -1,0 +1,122 @@
+"""What stands between the client and the replicas, by name: how each is started, and which paper or project it is of.
+
+Peers are started with the settings that their own pages recommend for conversations; every one listens on loopback
+only. It knows command lines and nothing of load or figures.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.live.processes import free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+PEERS_BIN = ROOT / ".venvs" / "peers" / "bin"
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One way to start a peer: its command, the address it will answer on, the page that says it is ready."""
+
+    command: tuple[str, ...]
+    url: str
+    ready_path: str = "/v1/models"
+    state_path: str | None = None
+    """A page that tells what the peer did, kept with the run's figures."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A way through to the replicas. `needs_peers_venv`: installed by `scripts/setup_peers.py`."""
+
+    name: str
+    launch: Callable[[Sequence[str], int], Launch]
+    """From the replicas' addresses and the KV tokens of each."""
+    needs_peers_venv: bool = False
+
+
+def _address() -> tuple[str, str]:
+    port = str(free_port())
+    return port, f"http://{LOOPBACK}:{port}"
+
+
+def _alternating(replicas: Sequence[str], _capacity_tokens: int) -> Launch:
+    port, url = _address()
+    return Launch((sys.executable, "-m", "benchmarks.live.alternate", port, *replicas), url)
+
+
+def _tao(policy: str) -> Callable[[Sequence[str], int], Launch]:
+    def launch(replicas: Sequence[str], _capacity_tokens: int) -> Launch:
+        port, url = _address()
+        named = [argument for replica in replicas for argument in ("--replica", replica)]
+        command = (sys.executable, "-m", "tao", "serve", "--port", port, "--policy", policy)
+        return Launch((*command, "--log-level", "warning", *named), url, "/readyz", "/metrics")
+
+    return launch
+
+
+def _vllm_router(policy: str, *more: str) -> Callable[[Sequence[str], int], Launch]:
+    def launch(replicas: Sequence[str], _capacity_tokens: int) -> Launch:
+        port, url = _address()
+        command = (
+            *(str(PEERS_BIN / "vllm-router"), "--host", LOOPBACK, "--port", port),
+            *("--prometheus-host", LOOPBACK, "--prometheus-port", str(free_port())),
+            *("--worker-startup-check-interval", "1", "--log-level", "warning"),
+            *("--policy", policy, *more, "--worker-urls", *replicas),
+        )
+        return Launch(command, url, "/health")
+
+    return launch
+
+
+def _vllm_programs(replicas: Sequence[str], capacity_tokens: int) -> Launch:
+    settings = {
+        "token_capacity_per_dp_rank": capacity_tokens,
+        "global_queue": True,
+        "program_scheduling_enable_key": "auto",
+    }
+    scheduling = ("--enable-program-scheduling", "--program-scheduling-config-json", json.dumps(settings))
+    plain = _vllm_router("cache_aware", *scheduling)(replicas, capacity_tokens)
+    return Launch(plain.command, plain.url, plain.ready_path, "/scheduling/diagnostics")
+
+
+def _sglang_router(policy: str) -> Callable[[Sequence[str], int], Launch]:
+    def launch(replicas: Sequence[str], _capacity_tokens: int) -> Launch:
+        port, url = _address()
+        command = (
+            *(str(PEERS_BIN / "python"), "-m", "sglang_router.launch_router"),
+            *("--host", LOOPBACK, "--port", port, "--log-level", "warn"),
+            *("--prometheus-host", LOOPBACK, "--prometheus-port", str(free_port())),
+            *("--policy", policy, "--worker-urls", *replicas),
+        )
+        return Launch(command, url, "/readiness")
+
+    return launch
+
+
+PEERS = {
+    peer.name: peer
+    for peer in (
+        Peer("round-robin", _alternating),
+        Peer("vllm-router-round-robin", _vllm_router("round_robin"), True),
+        Peer("vllm-router-cache-aware", _vllm_router("cache_aware"), True),
+        Peer("vllm-router-consistent-hash", _vllm_router("consistent_hash"), True),
+        Peer("vllm-router-sticky", _vllm_router("sticky_least_loaded"), True),
+        Peer("vllm-router-programs", _vllm_programs, True),
+        Peer("sglang-router-round-robin", _sglang_router("round_robin"), True),
+        Peer("sglang-router-cache-aware", _sglang_router("cache_aware"), True),
+        Peer("tao-round-robin", _tao("round-robin")),
+        Peer("tao", _tao("tao")),
+    )
+}
+
+
+def chosen(names: Sequence[str]) -> list[Peer]:
+    """The peers of these names, in that order. ValueError names one that does not exist."""
+    unknown = [name for name in names if name not in PEERS]
+    if unknown:
+        raise ValueError(f"no such peer: {', '.join(unknown)} (there are {', '.join(PEERS)})")
+    return [PEERS[name] for name in dict.fromkeys(names)]
