@@ -6,11 +6,12 @@ from contextlib import asynccontextmanager
 
 import httpx
 import pytest
-from fake_engine import fake_engine, says, silent
+from aiohttp import web
+from fake_engine import Asked, Behaviour, begin_stream, event, fake_engine, says, silent, usage
 from gateway_kit import Front, emulated, fronted, until, words
 
-from tao.core.events import ClientLeft, TurnStopped
-from tao.core.phases import Away
+from tao.core.events import ClientLeft, TurnFinished, TurnStopped
+from tao.core.phases import Acting, Away
 from tao.gateway.config import KeepAlive
 
 AT_ONCE_SECONDS = 1.0  # one period of the decision
@@ -147,3 +148,62 @@ async def test_two_turns_of_one_session_and_one_client_leaves() -> None:
         session = front.session("s")
         assert session is not None
         assert session.turns_finished == 1
+
+
+COMPLETED = (
+    b'data: {"type":"response.output_item.done","output_index":0,"item":{"type":"function_call","call_id":"c1",'
+    b'"name":"exec_command","arguments":"{\\"cmd\\":\\"ls\\"}"}}\n\n'
+    b'data: {"type":"response.completed","response":{"id":"r1","status":"completed",'
+    b'"usage":{"input_tokens":500,"output_tokens":7}}}\n\n'
+)
+STOPPED = (
+    b'data: {"type":"message_start","message":{"id":"m1","usage":{"input_tokens":500,"output_tokens":0}}}\n\n'
+    b'data: {"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"c1",'
+    b'"name":"exec_command","input":{"cmd":"ls"}}}\n\n'
+    b'data: {"type":"message_delta","delta":{"stop_reason":"tool_use"},"usage":{"output_tokens":7}}\n\n'
+    b'data: {"type":"message_stop"}\n\n'
+)
+CALL = {"index": 0, "id": "c1", "function": {"name": "exec_command", "arguments": '{"cmd":"ls"}'}}
+DONE = (
+    event({"tool_calls": [CALL]})
+    + event({}, "tool_calls", usage=usage(500, 7))  # the counts of the last chunk
+    + b"data: [DONE]\n\n"
+)
+
+
+def lingers(pieces: bytes, gate: asyncio.Event) -> Behaviour:
+    """An event stream whose body is not ended before the gate opens."""
+
+    async def behave(asked: Asked) -> web.StreamResponse:
+        response = await begin_stream(asked)
+        await response.write(pieces)
+        await gate.wait()
+        return response
+
+    return behave
+
+
+@pytest.mark.parametrize(
+    ("path", "answer"),
+    [("/v1/responses", COMPLETED), ("/v1/messages", STOPPED), ("/v1/chat/completions", DONE)],
+)
+async def test_after_the_last_event_is_an_end_like_any_other(path: str, answer: bytes) -> None:
+    """Codex reads its answer up to the event that says that it is complete, and no further."""
+    body = {"model": "m", "stream": True, "input": "hi", "messages": [{"role": "user", "content": "hi"}]}
+    last = answer.rstrip().rpartition(b"\n")[2].decode()
+    never = asyncio.Event()
+    async with fake_engine(default=lingers(answer, never)) as engine, fronted(engine.url) as front:
+        named = {"x-session-id": "s"}
+        async with front.http.stream("POST", path, json=body, headers=named) as response:
+            async for line in response.aiter_lines():
+                if line == last:
+                    break
+        await until(lambda: not front.turns())
+        (finished,) = front.events(TurnFinished)
+        assert front.events(ClientLeft) == []
+        assert (finished.usage.prompt_tokens, finished.usage.output_tokens) == (500, 7)
+        assert [(tool.name, tool.command_head) for tool in finished.tools] == [("exec_command", "ls")]
+        session = front.session("s")
+        assert session is not None
+        assert isinstance(session.phase, Acting)
+        await until(lambda: engine.aborted == 1, AT_ONCE_SECONDS)

@@ -49,6 +49,11 @@ class Ticket:
         """Whether the decision is there already."""
         return self._decided.done()
 
+    @property
+    def over(self) -> bool:
+        """Whether an ending was reported, or the turn refused."""
+        return self._over
+
     async def decision(self) -> Outcome:
         """Where the turn goes, or that it is refused. Cancelling the wait leaves the turn held."""
         return await asyncio.shield(self._decided)

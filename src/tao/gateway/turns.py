@@ -102,8 +102,9 @@ class TurnService:
         try:
             await self._serve(turn, request)
         except asyncio.CancelledError:
-            why = "cut off by the shutdown" if self.cutting else "client left"
-            self._log.info(why, session=turn.session, turn=turn.id)
+            if self.cutting or not turn.ticket.over:
+                why = "cut off by the shutdown" if self.cutting else "client left"
+                self._log.info(why, session=turn.session, turn=turn.id)
             raise
         finally:
             turn.ticket.close()
@@ -238,6 +239,9 @@ class TurnService:
             if self.cutting:
                 turn.ticket.failed(CUT_OFF, retryable=False)
                 await self._break_off(turn, answer, CUT_OFF)
+            elif (facts := observer.close()).complete:
+                # It had its answer and hung up before the engine ended the body, as Codex does.
+                self._conclude(turn, outcome, answer, facts)
             raise
         except BrokenError as error:
             self._log.warning("the engine broke off", replica=outcome.replica, turn=turn.id, error=str(error))
@@ -340,9 +344,6 @@ def _continues_stored(parsed: ParsedRequest) -> bool:
 
 
 def _observer(dialect: Dialect, answer: Answer) -> ResponseObserver:
-    return observe_response(
-        dialect,
-        status=answer.status,
-        content_type=header(answer.headers, b"content-type").decode("latin-1"),
-        content_encoding=header(answer.headers, b"content-encoding").decode("latin-1"),
-    )
+    names = (b"content-type", b"content-encoding")
+    kind, coding = (header(answer.headers, name).decode("latin-1") for name in names)
+    return observe_response(dialect, status=answer.status, content_type=kind, content_encoding=coding)
