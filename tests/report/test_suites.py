@@ -4,6 +4,8 @@ import pytest
 
 from tao.policies import make_policy
 from tao.report.suite import (
+    PolicySuite,
+    SnapshotSuite,
     Suite,
     SuiteError,
     cases_of,
@@ -32,6 +34,7 @@ WANTED = {
     "scale",
     "sensitivity",
     "readiness",
+    "joint",
 }
 TEXT = """
 name = "mine"
@@ -57,7 +60,7 @@ def test_the_suites_of_the_package() -> None:
 def test_a_suite_names_policies_profiles_and_traces_that_exist(name: str) -> None:
     suite = load_suite(name)
     assert suite.name == name
-    assert suite.seeds >= 5
+    assert suite.seeds >= (5 if isinstance(suite, PolicySuite) else 1)
     cases = list(cases_of(suite, AVAILABLE))
     for case in cases:
         make_policy(case.spec.policy)
@@ -123,11 +126,37 @@ def test_small_settings_keep_the_pressure() -> None:
         (("replicas = [4]", "replicas = [4, 8]"), "same length"),
         (('baselines = ["thunderagent"]', 'baselines = ["dynamo-kv"]'), "dynamo-kv"),
         (("title", "[title"), "suite wrong.toml"),
+        (("name =", 'kind = "other"\nname ='), "other"),
     ],
 )
 def test_a_wrong_suite_is_named(change: tuple[str, str], says: str) -> None:
     with pytest.raises(SuiteError, match=says.replace("[", r"\[")):
         parse_suite(TEXT.replace(*change, 1), "wrong.toml")
+
+
+SNAPSHOTS = TEXT.replace('baselines = ["thunderagent"]', 'solvers = ["exact", "bfd"]\nkind = "snapshots"')
+
+
+def test_a_suite_of_snapshots_records_every_run_and_no_floor() -> None:
+    suite = parse_suite(SNAPSHOTS, "t")
+    assert isinstance(suite, SnapshotSuite)
+    assert (suite.solvers, suite.reference, suite.seeds) == (("exact", "bfd"), "exact", 1)
+    cases = list(cases_of(suite, {"x": 500}))
+    assert len(cases) == 3 * 2
+    assert not any(case.is_floor for case in cases)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (('"bfd"', '"best"'), "solvers that do not exist: best; known: auto, dp"),
+        (('"exact", ', ""), "a reference that is no solver of it: exact"),
+        (("solvers", "solver"), "solver"),
+    ],
+)
+def test_a_wrong_suite_of_snapshots_is_named(change: tuple[str, str], says: str) -> None:
+    with pytest.raises(SuiteError, match=says):
+        parse_suite(SNAPSHOTS.replace(*change, 1), "wrong.toml")
 
 
 def test_an_unknown_suite_lists_those_there_are() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from tao.planning.ageing import OLDEST_IN_ORDER
 from tao.planning.problem import Triple
 
 Status = Literal["optimal", "feasible", "fallback"]
@@ -19,13 +20,19 @@ best-fit-decreasing answered."""
 class Ageing:
     """The items that waited too long: which of them are placed, and what putting them first costs.
 
-    `price` is the objective without ageing minus the objective with it, coordinate by coordinate; later coordinates
-    may be negative where an earlier one is not.
+    Both oldest first. `price` is the objective without ageing minus the objective with it, coordinate by coordinate;
+    later coordinates may be negative where an earlier one is not.
     """
 
     aged: tuple[str, ...]
     placed: tuple[str, ...]
     price: Triple
+
+    @property
+    def rank(self) -> tuple[int, ...]:
+        """What is maximised before the triple: whether each of the oldest is placed, and how many of the others are."""
+        ranked = tuple(int(item in self.placed) for item in self.aged[:OLDEST_IN_ORDER])
+        return (*ranked, len(self.placed) - sum(ranked))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tao.report.bounds import REFERENCES, recovered_share
 from tao.report.statistics import Comparison, Estimate, Verdict, compare, estimate
-from tao.report.suite import Case, Point, Suite
+from tao.report.suite import Case, Point, PolicySuite
 from tao.sim.run import RunResult
 
 
@@ -147,7 +147,7 @@ class PointResult:
 class Evaluation:
     """A suite that has been run. `stand_ins`: traces that were not there, and what stood in for them."""
 
-    suite: Suite
+    suite: PolicySuite
     points: list[PointResult]
     stand_ins: dict[str, str]
 
@@ -181,7 +181,7 @@ class Evaluation:
 
 
 def evaluation_of(
-    suite: Suite, cases: Sequence[Case], results: Sequence[RunResult], stand_ins: dict[str, str]
+    suite: PolicySuite, cases: Sequence[Case], results: Sequence[RunResult], stand_ins: dict[str, str]
 ) -> Evaluation:
     """Group results, in the order of their cases, by point."""
     points: dict[Point, PointResult] = {}

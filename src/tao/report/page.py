@@ -5,11 +5,11 @@ Everything shown comes from `tao.report.evaluation`; here it is only put into wo
 
 from collections.abc import Iterable, Sequence
 from html import escape
-from importlib import resources
 
 from tao import __version__
 from tao.report import figures
 from tao.report.evaluation import CELLS, METRICS, Cell, Evaluation, Metric, PointResult
+from tao.report.markup import document, notes, table
 from tao.report.statistics import Estimate, Verdict
 from tao.report.suite import Setting
 
@@ -24,7 +24,7 @@ def page(evaluation: Evaluation, command: str, date: str) -> str:
         f"<h1>{escape(suite.title)}</h1>",
         f"<p>{escape(suite.description.strip())}</p>",
         _how_made(evaluation, command, date),
-        _notes(evaluation),
+        notes(evaluation.stand_ins, evaluation.violations),
         "<h2>Wins, ties and losses</h2>",
         _scores(evaluation),
         "<p>A cell is one metric at one point: mean session latency, mean time to first token, decode throughput. In each "
@@ -33,14 +33,7 @@ def page(evaluation: Evaluation, command: str, date: str) -> str:
     ]
     for number, (setting, points) in enumerate(_by_setting(evaluation.points)):
         parts += _setting(setting, points, suite.sweeps, colours, f"plot-{number}")
-    style = resources.files("tao.report").joinpath("page.css").read_text(encoding="utf-8")
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(suite.title)}</title>\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<style>{style}</style>\n<script>{figures.library()}</script></head>\n<body><main>\n"
-        + "\n".join(parts)
-        + "\n</main></body></html>\n"
-    )
+    return document(suite.title, parts, figures.library())
 
 
 def _how_made(evaluation: Evaluation, command: str, date: str) -> str:
@@ -59,16 +52,6 @@ def _how_made(evaluation: Evaluation, command: str, date: str) -> str:
     )
 
 
-def _notes(evaluation: Evaluation) -> str:
-    notes = [
-        f"The trace <b>{escape(name)}</b> was not found; {escape(used)} stands in for it, so the figures are no "
-        "measure of anything but that the suite runs."
-        for name, used in evaluation.stand_ins.items()
-    ]
-    notes += [f"<b>Unsound:</b> {escape(text)}" for text in evaluation.violations]
-    return "".join(f'<p class="note">{note}</p>' for note in notes)
-
-
 def _scores(evaluation: Evaluation) -> str:
     rows = []
     for policy in evaluation.policies:
@@ -82,7 +65,7 @@ def _scores(evaluation: Evaluation) -> str:
         ]
         rows.append([_name(evaluation, policy), *(str(score[v]) for v in Verdict), str(total), *by_metric])
     heads = ["policy", "wins", "ties", "losses", "cells", *(f"{metric.title}: w / t / l" for metric in CELLS)]
-    return _table(heads, rows)
+    return table(heads, rows)
 
 
 def _count(cells: Sequence[Cell], metric: Metric, verdict: Verdict) -> int:
@@ -140,7 +123,7 @@ def _figures_table(points: Sequence[PointResult], axis: str) -> str:
             rows.append([escape(point.point.x), escape(policy), *cells, _share(point.recovered(policy))])
         floor = [_figure(point.floor(metric), metric, is_best=False) for metric in TABLED]
         rows.append([escape(point.point.x), "<i>unlimited memory</i>", *floor, ""])
-    return _table(heads, rows)
+    return table(heads, rows)
 
 
 def _comparison_table(points: Sequence[PointResult], axis: str) -> str:
@@ -151,7 +134,7 @@ def _comparison_table(points: Sequence[PointResult], axis: str) -> str:
             cells = [point.cell(policy, metric) for metric in CELLS]
             if any(cell is not None for cell in cells):
                 rows.append([escape(point.point.x), escape(policy), *map(_cell, cells)])
-    return _table(heads, rows)
+    return table(heads, rows)
 
 
 def _cell(cell: Cell | None) -> str:
@@ -182,10 +165,3 @@ def _share(value: Estimate | None) -> str:
         return "-"
     width = "" if value.half_width is None else f" <small>± {100 * value.half_width:.0f}</small>"
     return f"{100 * value.mean:.0f} %{width}"
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Heads are text, cells are HTML."""
-    head = "".join(f"<th>{escape(text)}</th>" for text in heads)
-    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
-    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
