@@ -31,7 +31,9 @@ def prefix_observed(ctx: Context, event: PrefixObserved) -> None:
 
 def cache_watch_lost(ctx: Context, event: CacheWatchLost) -> None:
     """What was told last was true until now; from now on it is a memory."""
-    for session in ctx.state.sessions.values():
+    sessions = ctx.state.sessions
+    named = sessions.get(event.session) if event.session is not None else None
+    for session in sessions.values() if event.session is None else filter(None, (named,)):
         known = session.evidence.get(event.replica)
         if known is not None and known.source is EvidenceSource.KV_EVENTS:
             memory = replace(known, at=ctx.now, source=EvidenceSource.CACHED_TOKENS)

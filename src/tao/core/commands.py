@@ -5,11 +5,11 @@ undoes it comes back later. `AdmitSession`, `InterruptSession` and `CloseSession
 log, the metrics and the checkers what was decided.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from tao.core.ids import PlanId, ReplicaId, SessionId, TurnId
 from tao.core.plans import PlanRequest
+from tao.values import value
 
 
 class Reason(StrEnum):
@@ -73,12 +73,12 @@ class Closing(StrEnum):
     SIDE_DONE = "side-done"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Command:
     """Base of all commands, for type annotations."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DispatchTurn(Command):
     """Send a turn to a replica. `hold_seconds`: how long it was held. `attempt`: 1, or 2 for the retry."""
 
@@ -90,7 +90,7 @@ class DispatchTurn(Command):
     attempt: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RefuseTurn(Command):
     """Answer the client with an error; the turn is over."""
 
@@ -99,7 +99,7 @@ class RefuseTurn(Command):
     cause: Refusal
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StopTurn(Command):
     """Abort a dispatched turn on its engine; answer with `TurnStopped` when it is done."""
 
@@ -107,7 +107,7 @@ class StopTurn(Command):
     replica: ReplicaId
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ComputePlan(Command):
     """Solve a joint decision off the event loop; answer with `PlanReady` or `PlanFailed`."""
 
@@ -115,7 +115,7 @@ class ComputePlan(Command):
     request: PlanRequest
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AdmitSession(Command):
     """The session holds `weight_tokens` of the replica's capacity from now on."""
 
@@ -125,7 +125,7 @@ class AdmitSession(Command):
     weight_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class InterruptSession(Command):
     """The session lost its admission at a tool boundary; it is in the waiting pool, or Away when its return lapsed."""
 
@@ -134,7 +134,7 @@ class InterruptSession(Command):
     reason: Interruption
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CloseSession(Command):
     """The session is forgotten; nothing of it is booked any more."""
 

@@ -7,11 +7,11 @@ Every dispatched turn ends in exactly one of `TurnFinished`, `TurnFailed`, `Turn
 a duplicate event is no error: the core counts it and does nothing.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 from math import isfinite
 
 from tao.core.ids import PlanId, ReplicaId, SessionId, TurnId
+from tao.values import value
 
 
 class EventError(ValueError):
@@ -26,7 +26,7 @@ class TurnKind(StrEnum):
     SIDE = "side"  # same session id, another prefix: a title request, an auxiliary request
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ToolCall:
     """One tool that a turn asked for, as far as the response told. Names only, never arguments."""
 
@@ -42,7 +42,7 @@ class ToolCall:
                 raise EventError(f"tool {self.name}: {name}_seconds must be finite and >= 0, not {seconds!r}")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Usage:
     """Token counts of a finished turn. `cached_tokens` is None where the engine does not tell."""
 
@@ -55,7 +55,7 @@ class Usage:
             raise EventError(f"negative token count in {self!r}")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Event:
     """`at`: seconds, monotonic."""
 
@@ -69,7 +69,7 @@ class Event:
 # --- turns ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TurnArrived(Event):
     """A model request. `prompt_tokens` is an estimate; `Usage` corrects it when the turn ends.
 
@@ -90,14 +90,14 @@ class TurnArrived(Event):
             raise EventError(f"turn {self.turn}: negative prompt_tokens {self.prompt_tokens}")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FirstToken(Event):
     """Prefill is over: the first output token of a turn was seen."""
 
     turn: TurnId
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TurnProgress(Event):
     """Output tokens of a turn so far. A driver sends it every few dozen tokens, not for each."""
 
@@ -110,7 +110,7 @@ class TurnProgress(Event):
             raise EventError(f"turn {self.turn}: negative output_tokens {self.output_tokens}")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TurnFinished(Event):
     """The response is complete. `usage` is None where neither the engine nor the stream told."""
 
@@ -119,7 +119,7 @@ class TurnFinished(Event):
     tools: tuple[ToolCall, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TurnFailed(Event):
     """The engine refused, broke off or could not be reached.
 
@@ -132,14 +132,14 @@ class TurnFailed(Event):
     retryable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ClientLeft(Event):
     """The client hung up. Terminal for a held turn; a dispatched one is asked to stop."""
 
     turn: TurnId
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TurnStopped(Event):
     """A turn that was asked to stop has stopped: the engine no longer works on it."""
 
@@ -149,14 +149,14 @@ class TurnStopped(Event):
 # --- sessions ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ToolFinished(Event):
     """The tool of a session was seen to end, before its next turn arrived."""
 
     session: SessionId
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ToolExpected(Event):
     """The tool interface exposed progress or a deadline: the session will be back at `return_at`."""
 
@@ -169,7 +169,7 @@ class ToolExpected(Event):
             raise EventError(f"session {self.session}: return_at must be finite, not {self.return_at!r}")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ToolBegan(Event):
     """The client says that this tool runs: one that the response did not name, or one more after the last had ended."""
 
@@ -177,7 +177,7 @@ class ToolBegan(Event):
     tool: ToolCall
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ToolsMeasured(Event):
     """The client measured its tools: (name, seconds) of each call since the last response, in no particular order."""
 
@@ -191,7 +191,7 @@ class ToolsMeasured(Event):
                 raise EventError(f"tool {name}: its seconds must be finite and >= 0, not {seconds!r}")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SessionEnded(Event):
     """The client released the session."""
 
@@ -201,7 +201,7 @@ class SessionEnded(Event):
 # --- replicas ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ReplicaJoined(Event):
     """A replica is ready to serve: new, or back after `ReplicaLost` (then with an empty cache)."""
 
@@ -214,7 +214,7 @@ class ReplicaJoined(Event):
             raise EventError(f"replica {self.replica}: negative capacity_tokens {self.capacity_tokens}")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CapacityChanged(Event):
     """The engine reports another KV capacity than before."""
 
@@ -227,35 +227,35 @@ class CapacityChanged(Event):
             raise EventError(f"replica {self.replica}: negative capacity_tokens {self.capacity_tokens}")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ReplicaDraining(Event):
     """No new admissions; running turns finish."""
 
     replica: ReplicaId
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ReplicaLost(Event):
     """Dead or unreachable: its cache is void. Its running turns end by events of their own."""
 
     replica: ReplicaId
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ReplicaRemoved(Event):
     """Taken out of the configuration. As `ReplicaLost`, and forgotten once its last turn has ended."""
 
     replica: ReplicaId
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CacheFlushed(Event):
     """The prefix cache of a replica was emptied: all evidence on it is void."""
 
     replica: ReplicaId
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PrefixObserved(Event):
     """A watched cache: the replica holds the first `tokens` of the session's main line now, as the engine's KV events tell.
 
@@ -272,22 +272,26 @@ class PrefixObserved(Event):
             raise EventError(f"session {self.session}: negative tokens {self.tokens}")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CacheWatchLost(Event):
-    """The KV events of a replica cannot be followed any more: what they told ages from now on."""
+    """The KV events of a replica cannot be followed any more: what they told ages from now on.
+
+    `session`: only what they told of this one; None: of all.
+    """
 
     replica: ReplicaId
+    session: SessionId | None = None
 
 
 # --- time, plans, shutdown --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class WakeUp(Event):
     """The moment that `Scheduler.next_wakeup()` asked for has come."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PlanReady(Event):
     """The answer to `ComputePlan`: (session, replica) pairs in the order in which to apply them.
 
@@ -301,7 +305,7 @@ class PlanReady(Event):
     elapsed_seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PlanFailed(Event):
     """The planner gave no answer, not even a fallback."""
 
@@ -309,6 +313,6 @@ class PlanFailed(Event):
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ShutdownStarted(Event):
     """The driver is shutting down: held turns are refused, new ones too, running ones finish."""

@@ -3,13 +3,12 @@
 A fact is told at the moment it holds, before the policy is asked to place or decide anything because of it.
 """
 
-from dataclasses import dataclass
-
 from tao.core.events import ToolCall, TurnKind
 from tao.core.ids import ReplicaId, SessionId, TurnId
+from tao.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TurnHeld:
     """A turn arrived and waits; its session is in the waiting pool."""
 
@@ -18,7 +17,7 @@ class TurnHeld:
     turn: TurnId
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TurnDispatched:
     """A turn was sent to a replica."""
 
@@ -29,7 +28,7 @@ class TurnDispatched:
     prompt_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TurnSettled:
     """A dispatched turn ended. `cached_tokens` is None where the engine did not tell or the turn failed."""
 
@@ -44,7 +43,7 @@ class TurnSettled:
     finished: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ToolStarted:
     """The last turn in flight of a session ended: its tools run (none: a human is asked)."""
 
@@ -54,7 +53,7 @@ class ToolStarted:
     tools: tuple[ToolCall, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ToolEnded:
     """The session is back, or its tool was seen to end. Told once for each `ToolStarted`, unless the session closed.
 
@@ -68,7 +67,7 @@ class ToolEnded:
     duration_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ToolsNamed:
     """The client named what the session waits for: `tools` in place of those told when the phase began."""
 
@@ -78,7 +77,7 @@ class ToolsNamed:
     tools: tuple[ToolCall, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ToolMeasured:
     """One of several parallel tools took so long by itself, as the client measured it. `tool` has no command head where
     calls of one name had different ones. A tool that ran alone is told by `ToolEnded` only.
@@ -91,7 +90,7 @@ class ToolMeasured:
     duration_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ChildStarted:
     """A sub-agent works while the tools of `session` run: they end when it does (`ToolEnded`), or later."""
 
@@ -100,7 +99,7 @@ class ChildStarted:
     child: SessionId
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SessionClosed:
     """The session is forgotten."""
 
@@ -108,7 +107,7 @@ class SessionClosed:
     session: SessionId
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SessionInterrupted:
     """The session lost its admission and is in the waiting pool."""
 
@@ -117,7 +116,7 @@ class SessionInterrupted:
     replica: ReplicaId
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ReplicaChanged:
     """A replica joined, left, drains, or has another capacity."""
 
@@ -125,7 +124,7 @@ class ReplicaChanged:
     replica: ReplicaId
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CacheVoided:
     """Nothing is known of the cache of this replica any more."""
 

@@ -7,12 +7,12 @@ forced placements may exceed a capacity, and whether an admission fits is asked 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from tao.core.ids import ReplicaId, SessionId, TurnId
+from tao.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Reservation:
     """`tokens` of `replica`'s capacity."""
 

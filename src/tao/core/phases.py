@@ -4,19 +4,18 @@ Phases are immutable; a transition replaces one by another (`transitions.py` say
 flight is a `Turn` record of the turn table; a phase names the turns that belong to it.
 """
 
-from dataclasses import dataclass
-
 from tao.core.commands import Closing
 from tao.core.events import ToolCall
 from tao.core.ids import ReplicaId, TurnId
+from tao.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Absent:
     """No such session: what the table calls the time before the first turn."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Waiting:
     """Turns have arrived and are held; the session is in the waiting pool."""
 
@@ -24,7 +23,7 @@ class Waiting:
     since: float
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Running:
     """Turns are on the engine; at least one of them was not asked to stop. `replica` holds the admission."""
 
@@ -32,7 +31,7 @@ class Running:
     replica: ReplicaId
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Stopping:
     """All turns on the engine were asked to stop and have not stopped yet."""
 
@@ -40,7 +39,7 @@ class Stopping:
     replica: ReplicaId
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Acting:
     """A tool runs, or a human thinks: `tools` is empty when the last turn asked for none.
 
@@ -56,7 +55,7 @@ class Acting:
     told_at: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Away:
     """Nobody knows whether it comes back: its last turn did not finish, or its tool is overdue beyond belief.
 
@@ -69,7 +68,7 @@ class Away:
     acting_since: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Closed:
     """Over; the record is dropped at the end of the event that led here."""
 

@@ -4,12 +4,12 @@ It knows nothing of the solver: `tao.policies.problem` turns it into a `tao.plan
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tao.core.ids import ReplicaId, SessionId
+from tao.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Candidate:
     """One session of the waiting pool with its value triple (method, eq. 2) and its cost.
 
@@ -28,7 +28,7 @@ class Candidate:
     eligible: tuple[ReplicaId, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PlanRequest:
     """A joint decision to compute. `free_tokens`: capacity offered per replica, in a fixed order.
 

@@ -5,7 +5,6 @@ from the facts it is told, and reads time from the arguments.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from tao.core.commands import Reason
@@ -14,6 +13,7 @@ from tao.core.facts import Fact
 from tao.core.ids import ReplicaId, SessionId, TurnId
 from tao.core.plans import PlanRequest
 from tao.core.session import Replica, Session, Turn
+from tao.values import value
 
 Assignment = tuple[SessionId, ReplicaId]
 
@@ -71,7 +71,7 @@ class View(Protocol):
         """How long the session's first held turn has waited; 0 where none is held."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Place:
     """Send the turn to this replica now."""
 
@@ -79,14 +79,14 @@ class Place:
     reason: Reason
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Hold:
     """Keep the turn; the session stays in the waiting pool until a decision places it."""
 
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Decision:
     """What to do at a planning point: place by rule at once, then plan the rest jointly."""
 

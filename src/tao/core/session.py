@@ -11,6 +11,7 @@ from tao.core.commands import Reason
 from tao.core.events import ToolCall, TurnKind
 from tao.core.ids import ReplicaId, SessionId, TurnId
 from tao.core.phases import Acting, Phase, Running, Stopping
+from tao.values import value
 
 
 class EvidenceSource(StrEnum):
@@ -21,7 +22,7 @@ class EvidenceSource(StrEnum):
     OWN_ACCOUNTING = "own-accounting"  # a turn ended there; the share that survives is learned
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CacheEvidence:
     """`tokens` of the session's main line were in the replica's prefix cache at the time `at`.
 
@@ -37,7 +38,7 @@ class CacheEvidence:
         return 0.0 if self.source is EvidenceSource.KV_EVENTS else max(0.0, now - self.at)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Placement:
     """Where a session was put last, and why: what `/explain` tells."""
 

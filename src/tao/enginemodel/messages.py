@@ -5,13 +5,13 @@ Values only. Times are model seconds on the caller's axis.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from tao.enginemodel.chain import Chain, Segment
+from tao.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Request:
     """One model request.
 
@@ -35,7 +35,7 @@ class Request:
         return chain
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FirstToken:
     """The prompt is computed and the first token is there. `cached_tokens`: prompt tokens found in the
     cache.
@@ -46,7 +46,7 @@ class FirstToken:
     cached_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Finished:
     """The last token is there; the request has left the engine and its blocks are cached."""
 
@@ -56,7 +56,7 @@ class Finished:
     output_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Preempted:
     """KV blocks ran out: the request lost its blocks after `generated_tokens` and waits to be computed
     again.
@@ -70,7 +70,7 @@ class Preempted:
 EngineEvent: TypeAlias = FirstToken | Finished | Preempted
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class EngineStats:
     """Gauges at `at` and counters since the start (or the last restart).
 

@@ -4,10 +4,10 @@ All times are model seconds on one clock of the run (its origin does not matter)
 list of these into the figures of a report. This file must not know HTTP, a clock, or who measured.
 """
 
-from dataclasses import dataclass
+from tao.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TurnMeasurement:
     """One turn, from the moment the agent wanted it to the last byte of its answer.
 
