@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -66,19 +65,26 @@ async def test_it_is_saved_while_the_gateway_runs(tmp_path: Path) -> None:
 
 
 async def test_a_save_leaves_the_event_loop_alone(tmp_path: Path) -> None:
-    """It runs on another thread: while it cannot go on, the loop does."""
-    gate = threading.Event()
+    """What is exported comes in steps between which the loop goes on, and the predictor goes on learning."""
+    predictor = BackoffHistogram()
+    for number in range(500):
+        predictor.learn(Absence((ToolCall(f"tool-{number}"),), "t"), 1.0)
+    steps = 0
 
-    class Slow(BackoffHistogram):
-        def export_state(self) -> dict[str, object]:
-            assert gate.wait(10.0)
-            return super().export_state()
+    async def work() -> None:
+        nonlocal steps
+        while True:
+            steps += 1
+            predictor.learn(Absence((ToolCall(f"more-{steps}"),), "t"), 2.0)
+            await asyncio.sleep(0)
 
-    async with kept(tmp_path / "learned.json", Slow(), 0.001):
-        async with asyncio.timeout(5.0):
-            for _ in range(20):
-                await asyncio.sleep(0.001)
-        gate.set()
+    working = asyncio.ensure_future(work())
+    file = LearnedFile(tmp_path / "learned.json", predictor)
+    await file.save()
+    working.cancel()
+    assert steps > 50
+    file.load()
+    assert predictor.predict(Absence((ToolCall("tool-7"),), "t")).quantile(0.5) < 2.0
 
 
 @pytest.mark.parametrize(
@@ -123,10 +129,10 @@ async def test_what_cannot_be_saved_later_is_told_and_tried_again(
         path.unlink()
         folder.rmdir()
         file = LearnedFile(path, taught())
-        file.save()
+        await file.save()
         assert [entry["event"] for entry in logs][-1] == "what was learned could not be saved"
         folder.mkdir()
-        file.save()
+        await file.save()
         assert path.exists()
 
 

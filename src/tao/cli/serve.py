@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 import uvloop
 
+from tao.cli.discovery import admin_token, replica_sources
 from tao.core.ports import Policy
 from tao.gateway.config import ConfigError, GatewayConfig, load_config
 from tao.gateway.driver import Observer
@@ -35,6 +36,28 @@ GRACE_SECONDS = 1.0
 @click.command()
 @click.option(
     "--replica", "replicas", multiple=True, metavar="URL", help="A replica's address; repeat for each."
+)
+@click.option(
+    "--replicas-file",
+    metavar="FILE",
+    help="A TOML or JSON file with a list of replicas, read again whenever it changes.",
+)
+@click.option(
+    "--replicas-dns",
+    multiple=True,
+    metavar="URL",
+    help="Like http://NAME:PORT: every address of the name is a replica; looked up again every few seconds.",
+)
+@click.option(
+    "--replicas-kubernetes",
+    multiple=True,
+    metavar="NAMESPACE/SERVICE[:PORT]",
+    help="Every endpoint of this Kubernetes service is a replica; followed as they come and go.",
+)
+@click.option(
+    "--admin-token-file",
+    metavar="FILE",
+    help="The token that adds, drains and removes replicas while the gateway runs; also TAO_ADMIN_TOKEN.",
 )
 @click.option("--host", metavar="HOST", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option(
@@ -138,18 +161,24 @@ async def _serve(config: GatewayConfig, policy: Policy) -> None:
                 await stack.enter_async_context(
                     kept(Path(config.state_file), predictor, config.state_period_seconds)
                 )
+            sources, token = replica_sources(config), admin_token(config)
             observers = _observers(config, stack)
-            gateway = Gateway(config, policy, upstream, probe, observers=observers)
+            gateway = Gateway(
+                config, policy, upstream, probe, observers=observers, sources=sources, admin_token=token
+            )
             app = App(gateway, config.limits.body_bytes_max)
             at = serving(app, config.host, config.port, grace_seconds=GRACE_SECONDS)
             host, port = await stack.enter_async_context(at)
+        except ConfigError as error:
+            raise click.UsageError(str(error)) from error
         except OSError as error:
             raise click.UsageError(_reason(error)) from error
         except RuntimeError as error:
             raise click.ClickException(str(error)) from error
-        _spare_the_collector()
+        spare_the_collector()
         shown = f"[{host}]" if ":" in host else host
-        click.echo(f"tao serve: {policy.name} over {len(config.replicas)} replicas at http://{shown}:{port}")
+        count = sum(1 for _ in gateway.fleet)
+        click.echo(f"tao serve: {policy.name} over {count} replicas at http://{shown}:{port}")
         await signalled.get()
         draining, again = loop.create_task(gateway.drain()), loop.create_task(signalled.get())
         await asyncio.wait((draining, again), return_when=asyncio.FIRST_COMPLETED)
@@ -164,7 +193,7 @@ def _reason(error: OSError) -> str:
     return f"{error.filename}: {told}" if error.filename is not None else told
 
 
-def _spare_the_collector() -> None:
+def spare_the_collector() -> None:
     """What was made at the start lives to the end, and a request's garbage is not cyclic: look through both less often.
 
     A tenth to a fifth of the CPU of a short request went into looking (`benchmarks/http_path.py`).

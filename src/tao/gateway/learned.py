@@ -1,7 +1,8 @@
 """What the predictor learns, kept in a file while the gateway runs: loaded at the start, saved now and then and at the end.
 
-Saving happens on another thread, so that turns do not wait for it; a save that fails is told in the log and tried again a
-period later. The file itself is the affair of `tao.record.learned`. It must not know what is learned.
+Turns do not wait for a save: the predictor exports in small steps, and writing happens on another thread. A save that
+fails is told in the log and tried again a period later. The file itself is the affair of `tao.record.learned`; this one
+must not know what is learned.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ class LearnedFile:
         self._path = path
         self._predictor = predictor
         self._written: bytes | None = None
-        self._saving = threading.Lock()
+        self._writing = threading.Lock()
         self._log = structlog.get_logger("tao.learned")
 
     def load(self) -> None:
@@ -33,22 +34,38 @@ class LearnedFile:
         if complaint is not None:
             self._log.warning("what was learned cannot be used", complaint=complaint)
 
-    def save(self) -> None:
-        """Write what was learned since, if anything was; called from a thread too: predictors allow it. Never raises."""
+    async def save(self) -> None:
+        """Write what was learned since, if anything was. Never raises but for cancellation."""
         try:
-            with self._saving:
-                content = encode_learned(self._predictor)
-                if content != self._written:
-                    write_learned(self._path, content)
-                    self._written = content
+            state = await _exported(self._predictor)
+            await asyncio.to_thread(self._write, state)
         except Exception as error:  # whatever it is, turns go on, and so does the saving
             self._log.warning("what was learned could not be saved", file=str(self._path), error=str(error))
 
     async def save_every(self, period_seconds: float) -> None:
-        """Save until cancelled, on another thread."""
+        """Save until cancelled."""
         while True:
             await asyncio.sleep(period_seconds)
-            await asyncio.to_thread(self.save)
+            await self.save()
+
+    def _write(self, state: dict[str, object]) -> None:
+        with self._writing:  # a thread goes on when who waits for it is cancelled
+            content = encode_learned(self._predictor.name, state)
+            if content != self._written:
+                write_learned(self._path, content)
+                self._written = content
+
+
+async def _exported(predictor: ReturnPredictor) -> dict[str, object]:
+    """The state, exported step by step; everything else has its turn between two steps."""
+    exporting = predictor.exporting()
+    while True:
+        try:
+            next(exporting)
+        except StopIteration as end:
+            state: dict[str, object] = end.value
+            return state
+        await asyncio.sleep(0)
 
 
 @contextlib.asynccontextmanager
@@ -62,4 +79,4 @@ async def kept(path: Path, predictor: ReturnPredictor, period_seconds: float) ->
     finally:
         saving.cancel()
         await asyncio.gather(saving, return_exceptions=True)
-        await asyncio.to_thread(file.save)
+        await file.save()

@@ -29,16 +29,13 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def save_learned(path: Path, predictor: ReturnPredictor) -> None:
-    """Write the state of a predictor to a file. Raises `OSError`; the old file then stays as it was.
-
-    A full predictor takes a tenth of a second to encode; `write_learned` may run on another thread.
-    """
-    write_learned(path, encode_learned(predictor))
+    """Write the state of a predictor to a file. Raises `OSError`; the old file then stays as it was."""
+    write_learned(path, encode_learned(predictor.name, predictor.export_state()))
 
 
-def encode_learned(predictor: ReturnPredictor) -> bytes:
-    """The content of the file."""
-    return msgspec.json.encode(_Document(FORMAT, VERSION, predictor.name, predictor.export_state()))
+def encode_learned(predictor_name: str, state: dict[str, object]) -> bytes:
+    """The content of the file: what a predictor of this name has exported."""
+    return msgspec.json.encode(_Document(FORMAT, VERSION, predictor_name, state))
 
 
 def write_learned(path: Path, content: bytes) -> None:

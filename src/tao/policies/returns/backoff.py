@@ -12,9 +12,15 @@ from tao.policies.returns.bins import BIN_COUNT, bin_of
 from tao.policies.returns.classes import CallClass, Kind, classes_of, short_name
 from tao.policies.returns.coverage import IntervalCoverage
 from tao.policies.returns.forecast import DelayedForecast, HistogramForecast, LatestForecast
-from tao.policies.returns.port import Absence, Forecast, LearnedStateError
+from tao.policies.returns.port import Absence, Exporting, Forecast, LearnedStateError
 from tao.policies.returns.sketch import Sketch, SketchTable, mixed
-from tao.policies.returns.state import sketch_from_json, sketch_to_json, state_section
+from tao.policies.returns.state import (
+    in_one_step,
+    rows_in_steps,
+    sketch_from_json,
+    sketch_to_json,
+    state_section,
+)
 
 PRIOR_SECONDS: Mapping[Kind, float] = {
     "run": 5.0,
@@ -59,7 +65,7 @@ LASTING = LEVELS[1:]
 """The levels that outlive the process; sessions do not."""
 
 LASTING_KEYS_MAX = 2_048
-"""The newest of each level are exported: it takes a tenth of a second, and nobody waits longer for it."""
+"""The newest of each level are exported: it takes a tenth of a second, in steps."""
 
 
 class BackoffHistogram:
@@ -105,16 +111,15 @@ class BackoffHistogram:
             return self._with_delay(classes[0], absence)
         return LatestForecast(tuple(self._with_delay(one, absence) for one in classes))
 
+    def exporting(self) -> Exporting:
+        levels: dict[str, list[list[object]]] = {}
+        for level, table in zip(LASTING, self._tables[1:], strict=True):
+            levels[level.name] = yield from rows_in_steps(table.newest(LASTING_KEYS_MAX))
+        roots = {kind: sketch_to_json(sketch) for kind, sketch in self._roots.items()}
+        return {"roots": roots, "levels": levels, "coverage": self._coverage.to_json()}
+
     def export_state(self) -> dict[str, object]:
-        lasting = zip(LASTING, self._tables[1:], strict=True)
-        return {
-            "roots": {kind: sketch_to_json(sketch) for kind, sketch in self._roots.items()},
-            "levels": {
-                level.name: [[key, sketch_to_json(sketch)] for key, sketch in table.newest(LASTING_KEYS_MAX)]
-                for level, table in lasting
-            },
-            "coverage": self._coverage.to_json(),
-        }
+        return in_one_step(self.exporting())
 
     def import_state(self, state: Mapping[str, object]) -> None:
         roots = state_section(state, "roots", dict)

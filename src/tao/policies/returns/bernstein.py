@@ -10,10 +10,11 @@ from math import inf, log, sqrt
 from tao.core.events import ToolCall
 from tao.policies.returns.classes import short_name
 from tao.policies.returns.forecast import PointForecast
-from tao.policies.returns.port import HUMAN, Absence, Forecast, LearnedStateError
-from tao.policies.returns.state import checked_number, state_section
+from tao.policies.returns.port import HUMAN, Absence, Exporting, Forecast, LearnedStateError
+from tao.policies.returns.state import checked_number, in_one_step, state_section
 
 SUM_MAX = 1e300
+TOOLS_OF_STEP = 64
 
 
 @dataclass(slots=True)
@@ -83,11 +84,16 @@ class EmpiricalBernstein:
     def predict(self, absence: Absence) -> Forecast:
         return self._longest(absence.tools) if absence.tools else self._from_history(HUMAN)
 
+    def exporting(self) -> Exporting:
+        tools: list[list[object]] = []
+        for name, known in list(self._by_tool.items()):
+            tools.append([name, known.to_json()])
+            if len(tools) % TOOLS_OF_STEP == 0:
+                yield
+        return {"global": self._global.to_json(), "tools": tools}
+
     def export_state(self) -> dict[str, object]:
-        return {
-            "global": self._global.to_json(),
-            "tools": [[name, known.to_json()] for name, known in list(self._by_tool.items())],
-        }
+        return in_one_step(self.exporting())
 
     def import_state(self, state: Mapping[str, object]) -> None:
         everything = _History.from_json(state.get("global"))

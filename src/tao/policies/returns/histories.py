@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from tao.policies.returns.bins import bin_of
 from tao.policies.returns.classes import short_name
 from tao.policies.returns.forecast import HistogramForecast, LatestForecast, PointForecast
-from tao.policies.returns.port import HUMAN, Absence, Forecast
+from tao.policies.returns.port import HUMAN, Absence, Exporting, Forecast
 from tao.policies.returns.sketch import SketchTable, mixed
-from tao.policies.returns.state import sketch_from_json, sketch_to_json
+from tao.policies.returns.state import in_one_step, rows_in_steps, sketch_from_json
 
 DEFAULT_SECONDS = 5.0
 WEIGHT_MAX = 500.0
@@ -30,6 +30,10 @@ class ConstantFiveSeconds:
 
     def predict(self, absence: Absence) -> Forecast:  # noqa: ARG002
         return PointForecast(DEFAULT_SECONDS, "default")
+
+    def exporting(self) -> Exporting:
+        yield
+        return {}
 
     def export_state(self) -> dict[str, object]:
         return {}
@@ -59,8 +63,12 @@ class GlobalHistory:
         names = list(dict.fromkeys(short_name(tool.name) for tool in absence.tools))
         return self._of(names[0]) if len(names) == 1 else LatestForecast(tuple(map(self._of, names)))
 
+    def exporting(self) -> Exporting:
+        rows = yield from rows_in_steps(self._sketches.newest(TOOLS_MAX))
+        return {str(key): sketch for key, sketch in rows}
+
     def export_state(self) -> dict[str, object]:
-        return {str(key): sketch_to_json(sketch) for key, sketch in self._sketches.newest(TOOLS_MAX)}
+        return in_one_step(self.exporting())
 
     def import_state(self, state: Mapping[str, object]) -> None:
         made = SketchTable(TOOLS_MAX, WEIGHT_MAX)

@@ -4,11 +4,14 @@ An answer is a distribution of the duration, counted from the start of the tools
 bounded state whatever names it is told, and reads no clock.
 """
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from tao.core.events import ToolCall
+
+Exporting = Generator[None, None, dict[str, object]]
+"""An export in steps; it returns the state."""
 
 HUMAN = "(human)"
 """The class of a wait that no tool explains: the last turn asked for none."""
@@ -67,8 +70,14 @@ class ReturnPredictor(Protocol):
     def predict(self, absence: Absence) -> Forecast:
         """How long the absence lasts, from its start."""
 
+    def exporting(self) -> "Exporting":
+        """What was learned, as JSON-ready data; sessions are left out, they do not outlive the process.
+
+        In steps well below a millisecond, between which the predictor may go on learning.
+        """
+
     def export_state(self) -> dict[str, object]:
-        """What was learned, as JSON-ready data; sessions are left out, they do not outlive the process."""
+        """The same in one step."""
 
     def import_state(self, state: Mapping[str, object]) -> None:
         """Take over what `export_state` gave. `LearnedStateError` leaves the predictor as it was."""

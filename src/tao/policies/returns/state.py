@@ -3,21 +3,44 @@
 No I/O: where the data is kept, and what happens to a file that cannot be read, is the affair of whoever calls.
 """
 
-from collections.abc import Mapping
+from collections.abc import Generator, Hashable, Mapping, Sequence
 from math import isfinite
 from typing import TypeVar
 
 from tao.policies.returns.bins import BIN_COUNT
-from tao.policies.returns.port import LearnedStateError
+from tao.policies.returns.port import Exporting, LearnedStateError
 from tao.policies.returns.sketch import Sketch
 
 T = TypeVar("T")
 WEIGHT_MAX = 2.0**20
+ROWS_OF_STEP = 16
 
 
 def sketch_to_json(sketch: Sketch) -> list[list[float]]:
     """`[[bin, weight], ...]`, empty bins left out."""
     return [[index, round(mass, 4)] for index, mass in enumerate(sketch.masses) if mass > 5e-5]
+
+
+def rows_in_steps(
+    sketches: Sequence[tuple[Hashable, Sketch]],
+) -> Generator[None, None, list[list[object]]]:
+    """`[[key, sketch], ...]`, some rows a step."""
+    rows: list[list[object]] = []
+    for key, sketch in sketches:
+        rows.append([key, sketch_to_json(sketch)])
+        if len(rows) % ROWS_OF_STEP == 0:
+            yield
+    return rows
+
+
+def in_one_step(exporting: Exporting) -> dict[str, object]:
+    """The state at the end of an export."""
+    while True:
+        try:
+            next(exporting)
+        except StopIteration as end:
+            state: dict[str, object] = end.value
+            return state
 
 
 def sketch_from_json(pairs: object) -> Sketch:
