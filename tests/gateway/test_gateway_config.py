@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from tao.core import SchedulerSettings
-from tao.gateway.config import ConfigError, GatewayConfig, SchedulerConfig, load_config, replica_name
+from tao.gateway.config import ConfigError, GatewayConfig, SchedulerConfig, load_config
+from tao.gateway.sources import Discovery, replica_name
 
 URL = "http://127.0.0.1:8000"
 GOOD = f"""
@@ -53,7 +54,7 @@ def test_the_defaults_are_those_of_the_core() -> None:
             "[scheduler]: unknown key 'hold_second_max'; did you mean 'hold_seconds_max'?",
         ),
         ("[helth]\nperiod_seconds = 2", "unknown key 'helth'; did you mean 'health'?"),
-        ("zzz = 1", "unknown key 'zzz'; known keys: capacity_tokens, health"),
+        ("zzz = 1", "unknown key 'zzz'; known keys: admin_token_file, capacity_tokens"),
         ("[limits]\nzzz = 1", "[limits]: unknown key 'zzz'; known keys: body_bytes_max, identities_max"),
         ('speed = "fast"', "Expected `float`, got `str` - at `$.speed`"),
         ('replicas = "http://a"', "Expected `array`, got `str` - at `$.replicas`"),
@@ -161,6 +162,9 @@ def test_every_key_can_be_set(tmp_path: Path) -> None:
         GatewayConfig(replicas=(URL,)),
         predictor="constant-5s",
         state_file="learned.json",
+        replicas_file="replicas.toml",
+        admin_token_file="token",
+        discovery=Discovery(kubernetes_api="http://a", kubernetes_token_file="t", kubernetes_ca_file="c"),
         capacity_tokens=7,
         record_log="a.log",
         record_snapshots="folder",

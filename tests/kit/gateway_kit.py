@@ -29,6 +29,7 @@ from tao.gateway.http.asgi import App
 from tao.gateway.http.server import serving
 from tao.gateway.http.upstream import HttpUpstream
 from tao.gateway.probe import HttpProbe
+from tao.gateway.sources import ReplicaSource
 from tao.planning import Answer, Problem, WorkerStats, solve
 from tao.policies import make_policy
 
@@ -187,7 +188,12 @@ def chat_request(
 
 @asynccontextmanager
 async def fronted(
-    *urls: str, policy: str | Policy = "tao", observers: Sequence[Observer] = (), **settings: Any
+    *urls: str,
+    policy: str | Policy = "tao",
+    observers: Sequence[Observer] = (),
+    sources: Sequence[ReplicaSource] = (),
+    admin_token: str | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Front]:
     """A gateway in front of these replicas. `settings` are fields of `GatewayConfig`."""
     config = replace_struct(GatewayConfig(replicas=urls, port=0, health=QUICK_HEALTH), settings)
@@ -197,7 +203,16 @@ async def fronted(
     def note(event: Event, commands: Sequence[Command]) -> None:
         front.note(event, commands)
 
-    gateway = Gateway(config, chosen, upstream, probe, observers=(note, *observers), solver=InlineSolver())
+    gateway = Gateway(
+        config,
+        chosen,
+        upstream,
+        probe,
+        observers=(note, *observers),
+        solver=InlineSolver(),
+        sources=sources,
+        admin_token=admin_token,
+    )
     front = Front(gateway, "", plain_http())
     try:
         async with serving(App(gateway, config.limits.body_bytes_max), grace_seconds=1.0) as (host, port):

@@ -15,10 +15,11 @@ from urllib.parse import urlsplit
 import msgspec
 
 from tao.core import SchedulerSettings
+from tao.gateway.sources import AddressError, Discovery, check_address, replica_name
 
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 _EVERYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared with, not bound to
-SECTIONS = ("limits", "timeouts", "keep_alive", "health", "identity", "scheduler")
+SECTIONS = ("limits", "timeouts", "keep_alive", "health", "identity", "scheduler", "discovery")
 
 
 class ConfigError(ValueError):
@@ -83,7 +84,9 @@ class SchedulerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything `tao serve` can be told. `capacity_tokens`: used where an engine does not tell its KV capacity.
+    """Everything `tao serve` can be told. `replicas` may be empty: others may be found in a file, behind DNS names or
+    Kubernetes services. `admin_token_file` holds the token by which operators change them while the gateway runs.
+    `capacity_tokens`: used where an engine does not tell its KV capacity.
 
     `predictor`: who predicts returns; the policy's own choice where None. `state_file`: where what it learns outlives the
     process, saved every `state_period_seconds`. `plan_deadline_seconds`: a plan that takes longer is replaced by the
@@ -92,6 +95,10 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     replicas: tuple[str, ...] = ()
+    replicas_file: str | None = None
+    replicas_dns: tuple[str, ...] = ()
+    replicas_kubernetes: tuple[str, ...] = ()
+    admin_token_file: str | None = None
     host: str = "127.0.0.1"
     port: int = 8100
     policy: str = "tao"
@@ -111,6 +118,7 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     health: Health = Health()
     identity: IdentityConfig = IdentityConfig()
     scheduler: SchedulerConfig = SchedulerConfig()
+    discovery: Discovery = Discovery()
 
 
 def load_config(path: Path | None, **overrides: Any) -> GatewayConfig:
@@ -146,7 +154,7 @@ def _check_keys(document: dict[str, Any], of: type[msgspec.Struct], where: str) 
 
 
 def _check_values(config: GatewayConfig) -> None:
-    _check_replicas(config.replicas)
+    _check_replicas(config)
     _check_no_loop(config)
     if not 0 <= config.port <= 65_535:
         raise ConfigError(f"port {config.port} is not between 0 and 65535")
@@ -157,12 +165,24 @@ def _check_values(config: GatewayConfig) -> None:
     _check_positive(config)
 
 
-def _check_replicas(urls: tuple[str, ...]) -> None:
-    if not urls:
-        raise ConfigError("no replica is named; give at least one --replica URL")
+def _check_replicas(config: GatewayConfig) -> None:
+    found = (
+        config.replicas_file,
+        config.replicas_dns,
+        config.replicas_kubernetes,
+        config.admin_token_file,
+    )
+    if not config.replicas and not any(found):
+        raise ConfigError(
+            "no replica is named; give at least one --replica URL, or where to find them: --replicas-file, "
+            "--replicas-dns, --replicas-kubernetes, or --admin-token-file to add them later"
+        )
     names: dict[str, str] = {}
-    for url in urls:
-        _check_url(url)
+    for url in config.replicas:
+        try:
+            check_address(url)
+        except AddressError as error:
+            raise ConfigError(str(error)) from None
         name = replica_name(url)
         if name in names:
             raise ConfigError(f"a replica is named twice: {names[name]!r} and {url!r}")
@@ -180,29 +200,6 @@ def _check_no_loop(config: GatewayConfig) -> None:
             raise ConfigError(
                 f"replica {url!r} is where this gateway is to listen; give one of them another port"
             )
-
-
-def _check_url(url: str) -> None:
-    hint = "write it like http://127.0.0.1:8000, without /v1"
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError as error:
-        raise ConfigError(f"replica {url!r}: {error}; {hint}") from None
-    if not usable:
-        raise ConfigError(f"replica {url!r} is not an http(s) URL; {hint}")
-    if parts.path.rstrip("/").endswith("/v1"):
-        raise ConfigError(f"replica {url!r} ends in /v1, which clients add themselves; {hint}")
-    if parts.query or parts.fragment or parts.username is not None:
-        raise ConfigError(f"replica {url!r} has more than host, port and path; {hint}")
-
-
-def replica_name(url: str) -> str:
-    """Host and port, and the path where there is one: what people call a replica."""
-    parts = urlsplit(url)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-    return f"{host}:{port}{parts.path.rstrip('/')}"
 
 
 def _check_positive(config: GatewayConfig) -> None:

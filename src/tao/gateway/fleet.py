@@ -1,8 +1,9 @@
 """The replicas as the gateway knows them: names, addresses, and what it last heard of each.
 
 `Fleet` is a directory and a pulse: it looks at each replica every period and tells the core what changed: up, down, another
-capacity, restarted with an empty cache. Failures of real requests (`suspect`) bring the next look forward. It decides
-nothing, and it does not know how an engine is asked (`Probe`).
+capacity, other models, restarted with an empty cache. Failures of real requests (`suspect`) bring the next look forward.
+Replicas join, drain and leave while it runs; who may is decided elsewhere (`roster`). It decides nothing, and it does not
+know how an engine is asked (`Probe`).
 """
 
 import asyncio
@@ -12,10 +13,17 @@ from typing import Protocol
 
 import structlog
 
-from tao.core.events import CapacityChanged, ReplicaJoined, ReplicaLost
+from tao.core.events import (
+    CapacityChanged,
+    ReplicaDraining,
+    ReplicaJoined,
+    ReplicaLost,
+    ReplicaRemoved,
+)
 from tao.core.ids import ReplicaId
-from tao.gateway.config import GatewayConfig, replica_name
+from tao.gateway.config import GatewayConfig
 from tao.gateway.driver import Driver
+from tao.gateway.sources import replica_name
 
 UNKNOWN_CAPACITY_TOKENS = 1 << 40
 """Stands for a capacity nobody told: such a replica is never full for TAO, and `/state` says so."""
@@ -48,16 +56,23 @@ class Probe(Protocol):
 
 @dataclass(slots=True)
 class Member:
-    """One replica of the fleet."""
+    """One replica of the fleet. `leave_at`: wanted no more, and forgotten at this time at the latest (loop's clock)."""
 
     id: ReplicaId
     url: str
     up: bool = False
+    draining: bool = False
+    leave_at: float | None = None
     failures: int = 0
     capacity_tokens: int | None = None  # the last that the engine told
     generation: float | None = None  # likewise
     sighting: Sighting = field(default_factory=lambda: Sighting(False, "not looked at yet"))
     nudge: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def takes_sessions(self) -> bool:
+        """Whether sessions may be placed there while it is up."""
+        return not self.draining and self.leave_at is None
 
 
 class Fleet:
@@ -68,46 +83,118 @@ class Fleet:
         self._driver = driver
         self._probe = probe
         self._log = structlog.get_logger("tao.fleet")
-        self._members = {
-            member.id: member
-            for member in (Member(ReplicaId(replica_name(url)), url.rstrip("/")) for url in config.replicas)
-        }
+        self._members: dict[ReplicaId, Member] = {}
+        self._gone: dict[ReplicaId, str] = {}
+        self._pulses: asyncio.TaskGroup | None = None
+        for url in config.replicas:
+            self.add(url)
 
     def __iter__(self) -> Iterator[Member]:
         return iter(self._members.values())
 
     def url(self, replica: ReplicaId) -> str:
-        """The base URL of a replica."""
-        return self._members[replica].url
+        """The base URL of a replica, also of one that has just left and still has a turn to come."""
+        member = self._members.get(replica)
+        return self._gone[replica] if member is None else member.url
 
     def up(self) -> list[Member]:
-        """The replicas that answered when last looked at."""
-        return [member for member in self if member.up]
+        """The replicas that answered when last looked at and take sessions."""
+        return [member for member in self if member.up and member.takes_sessions]
 
     def suspect(self, replica: ReplicaId) -> None:
         """A request to this replica failed: look at it now."""
-        self._members[replica].nudge.set()
+        member = self._members.get(replica)
+        if member is not None:
+            member.nudge.set()
+
+    # --- joining, draining, leaving ---------------------------------------------------------------------------------
+
+    def add(self, url: str) -> Member:
+        """Have this replica from now on; one that drains or is about to leave stays and takes sessions again."""
+        replica = ReplicaId(replica_name(url))
+        member = self._members.get(replica)
+        if member is None:
+            member = self._members[replica] = Member(replica, url.rstrip("/"))
+            self._gone.pop(replica, None)
+            if self._pulses is not None:
+                self._pulses.create_task(self._watch(member))
+            return member
+        if not member.takes_sessions:
+            member.draining, member.leave_at = False, None
+            self._log.info("replica takes sessions again", replica=replica)
+            if member.up:
+                self._join(member)
+        return member
+
+    def drain(self, replica: ReplicaId) -> None:
+        """What runs there finishes; nothing new is sent there. Also keeps one that was about to leave."""
+        member = self._members[replica]
+        if member.draining and member.leave_at is None:
+            return
+        began = member.takes_sessions
+        member.draining, member.leave_at = True, None
+        if began:
+            self._begin_draining(member)
+
+    def remove(self, replica: ReplicaId, seconds_max: float) -> None:
+        """Drain it, and forget it when nothing runs there any more, at the latest after `seconds_max`."""
+        member = self._members[replica]
+        if member.leave_at is not None:
+            return
+        began = member.takes_sessions
+        member.leave_at = asyncio.get_running_loop().time() + seconds_max
+        if began:
+            self._begin_draining(member)
+        member.nudge.set()
+
+    def _begin_draining(self, member: Member) -> None:
+        self._log.info("replica drains", replica=member.id, leaves=member.leave_at is not None)
+        if member.up:
+            self._driver.feed(ReplicaDraining(self._driver.clock.now(), member.id))
+
+    def _left(self, member: Member) -> bool:
+        """Whether a replica that is wanted no more is forgotten now."""
+        if member.leave_at is None:
+            return False
+        known = self._driver.scheduler.view.replicas.get(member.id)
+        turns = 0 if known is None else known.turns_in_flight
+        if turns and asyncio.get_running_loop().time() < member.leave_at:
+            return False
+        del self._members[member.id]
+        self._log.info("replica removed", replica=member.id, turns_left=turns)
+        if known is not None:
+            self._driver.feed(ReplicaRemoved(self._driver.clock.now(), member.id))
+        still = self._driver.scheduler.view.replicas
+        self._gone = {gone: url for gone, url in self._gone.items() if gone in still}
+        self._gone[member.id] = member.url
+        return True
+
+    # --- looking ----------------------------------------------------------------------------------------------------
 
     async def watch(self) -> None:
         """Look at every replica every period, until cancelled."""
         async with asyncio.TaskGroup() as group:
+            self._pulses = group
             for member in self:
                 group.create_task(self._watch(member))
+            await asyncio.Event().wait()  # the group is open for replicas to come
 
     async def look_once(self) -> None:
         """One look at every replica, all at the same time."""
-        await asyncio.gather(*(self._look(member) for member in self))
+        await asyncio.gather(*(self._look(member) for member in tuple(self)))
 
     def describe(self) -> list[dict[str, object]]:
         """What was last seen of each replica, as JSON-ready data."""
         return [_describe(member) for member in self]
 
     async def _watch(self, member: Member) -> None:
-        while True:
+        while not self._left(member):
             try:
                 await self._look(member)
             except Exception:  # one that cannot be read must not end the pulse of the others
                 self._log.exception("looking at a replica failed", replica=member.id)
+            if self._left(member):
+                return
             try:
                 async with asyncio.timeout(self._config.health.period_seconds):
                     await member.nudge.wait()
@@ -132,15 +219,21 @@ class Fleet:
             self._log.warning("replica restarted: its cache is empty", replica=member.id)
             self._lose(member)
         capacity_tokens = self._capacity(member, seen)
+        known = self._driver.scheduler.view.replicas.get(member.id)
         if not member.up:
             member.up = True
             self._log.info(
                 "replica is up", replica=member.id, engine=seen.engine, capacity_tokens=seen.capacity_tokens
             )
-            self._driver.feed(ReplicaJoined(self._driver.clock.now(), member.id, capacity_tokens))
-        elif capacity_tokens != self._driver.scheduler.view.replicas[member.id].capacity_tokens:
+            if member.takes_sessions:
+                self._join(member)
+        elif known is not None and capacity_tokens != known.capacity_tokens:
             self._log.info("capacity changed", replica=member.id, capacity_tokens=capacity_tokens)
             self._driver.feed(CapacityChanged(self._driver.clock.now(), member.id, capacity_tokens))
+
+    def _join(self, member: Member) -> None:
+        capacity_tokens = self._capacity(member, member.sighting)
+        self._driver.feed(ReplicaJoined(self._driver.clock.now(), member.id, capacity_tokens))
 
     def _missed(self, member: Member, seen: Sighting) -> None:
         member.failures += 1
@@ -174,6 +267,8 @@ def _describe(member: Member) -> dict[str, object]:
         "id": member.id,
         "url": member.url,
         "up": member.up,
+        "draining": not member.takes_sessions,
+        "leaving": member.leave_at is not None,
         "detail": seen.detail,
         "engine": seen.engine,
         "capacity_tokens": seen.capacity_tokens,

@@ -24,8 +24,11 @@ from tao.gateway.driver import Driver, Observer
 from tao.gateway.exchange import BrokenError, Client, ClientRequest, UnreachableError, Upstream
 from tao.gateway.fleet import Fleet, Member, Probe
 from tao.gateway.metrics import GatewayMetrics
+from tao.gateway.operators import Operators
 from tao.gateway.planner import Planner, PlanSolver
 from tao.gateway.replies import JSON, answer, refuse
+from tao.gateway.roster import Roster
+from tao.gateway.sources import ReplicaSource
 from tao.gateway.tools import ToolService
 from tao.gateway.turns import CUT_OFF, TurnService
 from tao.gateway.wire.dialects import Dialect, dialect_of
@@ -44,7 +47,8 @@ MODELS_BYTES_MAX = 4 << 20
 class Gateway:
     """One gateway. `start` before the first request, `drain` and `close` at the end.
 
-    `solver` computes the plans; a process of its own unless one is given.
+    `solver` computes the plans; a process of its own unless one is given. `sources` tell of replicas beside those of the
+    configuration; `admin_token` lets operators change them while it runs.
     """
 
     def __init__(
@@ -56,6 +60,8 @@ class Gateway:
         *,
         observers: Sequence[Observer] = (),
         solver: PlanSolver | None = None,
+        sources: Sequence[ReplicaSource] = (),
+        admin_token: str | None = None,
     ) -> None:
         self.config = config
         clock = ModelClock(config.speed)
@@ -68,6 +74,8 @@ class Gateway:
         self._tools = ToolService(self.driver, metrics.tool_reported)
         self.driver.watch(self._tools.observe)
         self.fleet = Fleet(config, self.driver, probe)
+        self._roster = Roster(self.fleet, config.replicas, sources, config.discovery.removal_seconds_max)
+        self._operators = Operators(self.fleet, self._roster, admin_token)
         self._upstream = upstream
         self._turns = TurnService(config, self.driver, self.fleet, upstream, self._tools)
         self._admin = Admin(self.driver, self.fleet, metrics, self._tools, prediction)
@@ -79,9 +87,11 @@ class Gateway:
     async def start(self) -> None:
         """Start the planner, look at every replica once, and go on looking. Replicas may be down."""
         await self.driver.planner.start()
-        await self.fleet.look_once()
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self.fleet.watch()), loop.create_task(self._expire_now_and_then())]
+        self._tasks = [loop.create_task(self._roster.follow())]
+        await self._roster.first_sets(self.config.health.timeout_seconds)
+        await self.fleet.look_once()
+        self._tasks += [loop.create_task(self.fleet.watch()), loop.create_task(self._expire_now_and_then())]
 
     async def drain(self) -> bool:
         """Refuse what is held and what is new, let running turns finish. False when the bound was reached first."""
@@ -128,6 +138,8 @@ class Gateway:
             await self._turns.serve(request, parsed, client)
         elif (page := self._admin.page(request.path)) is not None and request.method in {"GET", "HEAD"}:
             await answer(client, page.status, page.content_type, page.body)
+        elif self._operators.serves(request):
+            await self._operators.serve(request, client)
         elif (read := self._tools.reader(request)) is not None:
             await self._tools.serve(request, read, client)
         elif request.method == "POST" and (released := self._released(request)) is not None:
@@ -176,9 +188,11 @@ class Gateway:
         await refuse(client, dialect, Problem.UNAVAILABLE, "no replica is up", retry_after_seconds=10.0)
 
     def _order(self, first: ReplicaId | None) -> list[Member]:
+        """All that are up, in turn; `first` before the others, also while it drains."""
         up = self.fleet.up()
         turn = self._passed_through % len(up) if up else 0
-        return sorted(up[turn:] + up[:turn], key=lambda member: member.id != first)
+        holder = [member for member in self.fleet if member.id == first and member.up]
+        return holder + [member for member in up[turn:] + up[:turn] if member.id != first]
 
     async def _models(self, request: ClientRequest, client: Client) -> None:
         """The models of all replicas, each once, as the first replica that serves it describes it."""

@@ -1,0 +1,113 @@
+"""What operators and trainers tell the gateway to do: replicas in and out. Guarded by a token.
+
+`GET /v1/tao/replicas` lists and needs no token, as `/state` does not. Changes need `Authorization: Bearer TOKEN`; without a
+token in the configuration they are off. It must not know what a change leads to.
+"""
+
+import hmac
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+import structlog
+
+from tao.gateway.exchange import Client, ClientRequest
+from tao.gateway.fleet import Fleet
+from tao.gateway.replies import JSON, answer
+from tao.gateway.roster import Roster, UnknownReplicaError
+from tao.gateway.sources import AddressError
+from tao.gateway.wire.headers import Headers
+
+REPLICAS_PATH = "/v1/tao/replicas"
+OFF = (
+    "changes are off because no token is configured: start tao serve with --admin-token-file FILE, or with the token in "
+    "the environment variable TAO_ADMIN_TOKEN"
+)
+
+
+class AddReplica(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`url`: scheme, host, port and perhaps a path; without `/v1`."""
+
+    url: str
+
+
+class NamedReplica(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`replica`: its id (`HOST:PORT`) or its URL."""
+
+    replica: str
+
+
+Json = dict[str, Any]
+Act = Callable[[bytes], Json]
+
+
+class Operators:
+    """Serves `/v1/tao/...` but for tool reports. `token`: what changes need; None: there are none."""
+
+    def __init__(self, fleet: Fleet, roster: Roster, token: str | None) -> None:
+        self._fleet = fleet
+        self._roster = roster
+        self._token = token
+        self._log = structlog.get_logger("tao.operators")
+        self._acts: Mapping[str, Act] = {
+            REPLICAS_PATH: self._add,
+            f"{REPLICAS_PATH}/drain": self._drain,
+            f"{REPLICAS_PATH}/remove": self._remove,
+        }
+
+    def serves(self, request: ClientRequest) -> bool:
+        """Whether `request` is for here."""
+        return request.path in self._acts
+
+    async def serve(self, request: ClientRequest, client: Client) -> None:
+        """Answer a request that is for here."""
+        status, document = self._answer(request)
+        await answer(client, status, JSON, msgspec.json.encode(document))
+
+    def _answer(self, request: ClientRequest) -> tuple[int, Json]:
+        if request.path == REPLICAS_PATH and request.method in {"GET", "HEAD"}:
+            return 200, {"replicas": self._fleet.describe(), "sources": self._roster.describe()}
+        refused = self._refusal(request)
+        return self._act(request) if refused is None else refused
+
+    def _refusal(self, request: ClientRequest) -> tuple[int, Json] | None:
+        if request.method != "POST":
+            return 405, _error("method_not_allowed", f"{request.path} takes POST, not {request.method}")
+        if self._token is None:
+            return 403, _error("admin_off", OFF)
+        if not self._is_authorised(request, self._token):
+            return 401, _error("unauthorised", "this needs the header 'Authorization: Bearer TOKEN'")
+        return None
+
+    def _act(self, request: ClientRequest) -> tuple[int, Json]:
+        try:
+            told = self._acts[request.path](request.body)
+        except (msgspec.DecodeError, AddressError) as error:
+            return 400, _error("malformed_request", str(error))
+        except UnknownReplicaError as error:
+            return 404, _error("unknown_replica", str(error))
+        self._log.warning("an operator changed something", path=request.path, told=told)
+        return 200, told
+
+    @staticmethod
+    def _is_authorised(request: ClientRequest, token: str) -> bool:
+        scheme, _, given = Headers(request.headers).get("authorization").partition(" ")
+        same = hmac.compare_digest(given.strip().encode("latin-1"), token.encode("utf-8"))
+        return scheme.lower() == "bearer" and same
+
+    def _add(self, body: bytes) -> Json:
+        return self._told(self._roster.add(msgspec.json.decode(body, type=AddReplica).url))
+
+    def _drain(self, body: bytes) -> Json:
+        return self._told(self._roster.drain(msgspec.json.decode(body, type=NamedReplica).replica))
+
+    def _remove(self, body: bytes) -> Json:
+        return self._told(self._roster.remove(msgspec.json.decode(body, type=NamedReplica).replica))
+
+    def _told(self, replica: str) -> Json:
+        shown = next((member for member in self._fleet.describe() if member["id"] == replica), None)
+        return {"replica": replica, "now": shown}
+
+
+def _error(kind: str, message: str) -> Json:
+    return {"error": {"message": message, "type": kind}}

@@ -1,0 +1,183 @@
+"""Which replicas are wanted, and the fleet brought in line with that.
+
+Several sources tell sets of replicas; operators add, drain and remove single ones, and their word counts more. A replica
+is wanted while any source names it, and drains where all that name it say so. What is wanted no more drains first and is
+forgotten when nothing runs there. It must not know HTTP, nor how a source finds its replicas.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import structlog
+
+from tao.core.ids import ReplicaId
+from tao.gateway.fleet import Fleet
+from tao.gateway.sources import AddressError, ReplicaSource, Wanted, check_address, replica_name
+
+CONFIGURED = "configuration"
+OPERATOR = "operator"
+REPLICAS_MAX = 4096
+
+
+class Overruling(StrEnum):
+    """What an operator said against the sources; it holds until the replica is added again, or nothing names it."""
+
+    DRAIN = "drain"
+    REMOVE = "remove"
+
+
+class UnknownReplicaError(LookupError):
+    """No replica has this id or URL; the message goes to the client (404)."""
+
+
+@dataclass(slots=True)
+class _Told:
+    """The last set of one source, by replica; None before the first."""
+
+    wanted: dict[ReplicaId, Wanted] | None = None
+    first: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Roster:
+    """Keeps the fleet in line with its sources. `removal_seconds_max`: see `Fleet.remove`."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        configured: Sequence[str],
+        sources: Sequence[ReplicaSource],
+        removal_seconds_max: float,
+    ) -> None:
+        self._fleet = fleet
+        self._sources = tuple(sources)
+        self._told: dict[str, _Told] = {CONFIGURED: _Told(_by_id([Wanted(url) for url in configured]))}
+        self._told |= {source.name: _Told() for source in self._sources}
+        self._added: dict[ReplicaId, Wanted] = {}
+        self._overruled: dict[ReplicaId, Overruling] = {}
+        self._removal_seconds_max = removal_seconds_max
+        self._log = structlog.get_logger("tao.roster")
+
+    async def follow(self) -> None:
+        """Take in what the sources tell, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for source in self._sources:
+                group.create_task(self._follow(source))
+
+    async def first_sets(self, seconds_max: float) -> None:
+        """Wait until each source has told a set, but no longer than that: replicas may come later."""
+        try:
+            async with asyncio.timeout(seconds_max):
+                for source in self._sources:
+                    await self._told[source.name].first.wait()
+        except TimeoutError:
+            silent = [source.name for source in self._sources if not self._told[source.name].first.is_set()]
+            self._log.warning("sources that have told no replicas yet", sources=silent)
+
+    def add(self, url: str) -> ReplicaId:
+        """Have this replica; one that an operator drained or removed is as if that had not been said.
+
+        Raises `AddressError` for a URL that cannot be one.
+        """
+        check_address(url)
+        replica = ReplicaId(replica_name(url))
+        self._overruled.pop(replica, None)
+        if not self._named(replica):
+            if sum(1 for _ in self._fleet) >= REPLICAS_MAX:
+                raise AddressError(f"there are {REPLICAS_MAX} replicas already")
+            self._added[replica] = Wanted(url)
+        self._reconcile()
+        return replica
+
+    def drain(self, named: str) -> ReplicaId:
+        """What runs there finishes, nothing new is sent there. By id or URL; raises `UnknownReplicaError`, `AddressError`."""
+        replica = self._known(named)
+        self._overruled[replica] = Overruling.DRAIN
+        self._reconcile()
+        return replica
+
+    def remove(self, named: str) -> ReplicaId:
+        """Drain it and forget it, whatever names it. By id or URL; raises `UnknownReplicaError`, `AddressError`."""
+        replica = self._known(named)
+        self._added.pop(replica, None)
+        self._overruled[replica] = Overruling.REMOVE
+        self._reconcile()
+        return replica
+
+    def describe(self) -> list[dict[str, object]]:
+        """Each source with what it wants and what is wrong with it, as JSON-ready data."""
+        problems = {source.name: source.problem for source in self._sources}
+        told: list[dict[str, object]] = [
+            {
+                "source": name,
+                "replicas": None if each.wanted is None else list(each.wanted),
+                "problem": problems.get(name),
+            }
+            for name, each in self._told.items()
+        ]
+        orders = {replica: order.value for replica, order in self._overruled.items()}
+        return [*told, {"source": OPERATOR, "replicas": list(self._added), "orders": orders, "problem": None}]
+
+    async def _follow(self, source: ReplicaSource) -> None:
+        told = self._told[source.name]
+        async for wanted in source.desired():
+            if len(wanted) > REPLICAS_MAX:
+                self._log.error(
+                    "a source names too many replicas: ignored", source=source.name, count=len(wanted)
+                )
+                continue
+            told.wanted = _by_id(wanted)
+            self._reconcile()
+            told.first.set()
+
+    def _known(self, named: str) -> ReplicaId:
+        known = {member.id for member in self._fleet}
+        replica = ReplicaId(named)
+        if replica not in known and "://" in named:
+            check_address(named)
+            replica = ReplicaId(replica_name(named))
+        if replica not in known:
+            there_are = ", ".join(sorted(known)) or "none"
+            raise UnknownReplicaError(f"no replica is called {named!r}; there are: {there_are}")
+        return replica
+
+    def _named(self, replica: ReplicaId) -> bool:
+        """Whether a source or an operator wants it."""
+        if replica in self._added:
+            return True
+        return any(replica in told.wanted for told in self._told.values() if told.wanted is not None)
+
+    def _wanted(self) -> dict[ReplicaId, Wanted]:
+        """All that should be there, in the order of the sources."""
+        wanted: dict[ReplicaId, Wanted] = {}
+        for told in (*(each.wanted for each in self._told.values()), self._added):
+            for replica, each in (told or {}).items():
+                before = wanted.get(replica, each)
+                wanted[replica] = Wanted(before.url, before.draining and each.draining)
+        for replica, order in self._overruled.items():
+            if order is Overruling.REMOVE:
+                wanted.pop(replica, None)
+            else:
+                wanted[replica] = Wanted(wanted[replica].url, draining=True)
+        return wanted
+
+    def _reconcile(self) -> None:
+        self._overruled = {
+            replica: order for replica, order in self._overruled.items() if self._named(replica)
+        }
+        wanted = self._wanted()
+        for replica, each in wanted.items():
+            if not each.draining:
+                self._fleet.add(each.url)
+            else:
+                if all(member.id != replica for member in self._fleet):
+                    self._fleet.add(each.url)
+                self._fleet.drain(replica)
+        for member in tuple(self._fleet):
+            if member.id not in wanted:
+                self._fleet.remove(member.id, self._removal_seconds_max)
+
+
+def _by_id(wanted: Sequence[Wanted]) -> dict[ReplicaId, Wanted]:
+    return {ReplicaId(replica_name(each.url)): each for each in wanted}

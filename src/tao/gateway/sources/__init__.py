@@ -1,0 +1,27 @@
+"""Where replicas come from: a fixed list, a watched file, DNS names, Kubernetes EndpointSlices.
+
+Each source tells whole sets of wanted replicas, again whenever they change; `tao.gateway.roster` puts the sets together.
+Nothing here knows the fleet, the core or what becomes of a replica.
+"""
+
+from tao.gateway.sources.addresses import AddressError, check_address, replica_name
+from tao.gateway.sources.dns import DnsNames
+from tao.gateway.sources.kubernetes import EndpointSlices, KubernetesAccess, KubernetesError
+from tao.gateway.sources.port import ReplicaSource, Wanted
+from tao.gateway.sources.settings import Discovery
+from tao.gateway.sources.watched_file import ReplicaFileError, WatchedFile
+
+__all__ = [
+    "AddressError",
+    "Discovery",
+    "DnsNames",
+    "EndpointSlices",
+    "KubernetesAccess",
+    "KubernetesError",
+    "ReplicaFileError",
+    "ReplicaSource",
+    "Wanted",
+    "WatchedFile",
+    "check_address",
+    "replica_name",
+]

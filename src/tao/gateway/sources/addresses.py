@@ -1,0 +1,38 @@
+"""Addresses of replicas: which URLs can be one, and what a replica is called."""
+
+from urllib.parse import urlsplit
+
+_HINT = "write it like http://127.0.0.1:8000, without /v1"
+
+
+class AddressError(ValueError):
+    """A URL that cannot be a replica's; the message names it and says how to write it."""
+
+
+def check_address(url: str) -> None:
+    """Raises `AddressError` where `url` is not scheme, host, port and perhaps a path."""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError as error:
+        raise AddressError(f"replica {url!r}: {error}; {_HINT}") from None
+    if not usable:
+        raise AddressError(f"replica {url!r} is not an http(s) URL; {_HINT}")
+    if any(character.isspace() or not character.isprintable() for character in url):
+        raise AddressError(f"replica {url!r} has characters that no URL may have; {_HINT}")
+    if parts.path.rstrip("/").endswith("/v1"):
+        raise AddressError(f"replica {url!r} ends in /v1, which clients add themselves; {_HINT}")
+    if parts.query or parts.fragment or parts.username is not None:
+        raise AddressError(f"replica {url!r} has more than host, port and path; {_HINT}")
+
+
+def replica_name(url: str) -> str:
+    """Host and port, and the path where there is one: what people call a replica."""
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    return f"{in_url(parts.hostname or '')}:{port}{parts.path.rstrip('/')}"
+
+
+def in_url(host: str) -> str:
+    """A host as it stands in a URL: an IPv6 address in brackets."""
+    return f"[{host}]" if ":" in host else host

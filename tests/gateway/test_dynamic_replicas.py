@@ -1,0 +1,294 @@
+"""Replicas that come and go while the gateway runs: by the admin API, and by sources of whole sets."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+from fake_engine import fake_engine, says, usage
+from gateway_kit import Front, fronted, until, words
+
+from tao.core.commands import Interruption, InterruptSession
+from tao.core.events import ReplicaDraining, ReplicaJoined, ReplicaRemoved
+from tao.gateway.config import SchedulerConfig
+from tao.gateway.sources import Discovery, Wanted
+
+TOKEN = "a-token-of-some-length"
+BEARER = {"authorization": f"Bearer {TOKEN}"}
+NOWHERE = "http://127.0.0.1:1"
+
+
+class Scripted:
+    """A source of replicas that tells what a test puts into it."""
+
+    name = "scripted"
+    problem: str | None = None
+
+    def __init__(self, *first: str) -> None:
+        self.sets: asyncio.Queue[tuple[Wanted, ...]] = asyncio.Queue()
+        self.tell(*first)
+
+    def tell(self, *urls: str) -> None:
+        """A mark `!` at the end: draining."""
+        self.sets.put_nowait(tuple(Wanted(url.rstrip("!"), url.endswith("!")) for url in urls))
+
+    async def desired(self) -> AsyncIterator[tuple[Wanted, ...]]:
+        while True:
+            yield await self.sets.get()
+
+
+async def change(front: Front, what: str, **body: Any) -> httpx.Response:
+    """One change by the admin API; `what` is nothing (add), drain or remove."""
+    path = "/v1/tao/replicas" + (f"/{what}" if what else "")
+    return await front.http.post(path, json=body, headers=BEARER)
+
+
+async def listed(front: Front) -> dict[str, dict[str, Any]]:
+    answer = await front.http.get("/v1/tao/replicas")
+    return {replica["id"]: replica for replica in answer.json()["replicas"]}
+
+
+# --- who may --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["", "/drain", "/remove"])
+async def test_without_a_token_in_the_configuration_changes_are_off(path: str) -> None:
+    async with fake_engine() as engine, fronted(engine.url) as front:
+        answer = await front.http.post(f"/v1/tao/replicas{path}", json={}, headers=BEARER)
+        assert answer.status_code == 403
+        assert "TAO_ADMIN_TOKEN" in answer.json()["error"]["message"]
+        assert list(await listed(front)) == [engine.url[7:]]
+
+
+@pytest.mark.parametrize(
+    "given", [None, "", "Bearer", "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}x", "Bearer \xe9", TOKEN]
+)
+async def test_a_change_needs_the_token(given: str | None) -> None:
+    async with fake_engine() as engine, fronted(engine.url, admin_token=TOKEN) as front:
+        headers = [] if given is None else [(b"authorization", given.encode("latin-1"))]
+        answer = await front.http.post("/v1/tao/replicas", json={"url": NOWHERE}, headers=headers)
+        assert answer.status_code == 401
+        assert TOKEN not in answer.text
+        assert len(await listed(front)) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "code", "says_what"),
+    [
+        ("", b"{", 400, "malformed_request"),
+        ("", b"{}", 400, "url"),
+        ("", b'{"url": 1}', 400, "url"),
+        ("", b'{"url": "http://a:1", "weight": 3}', 400, "weight"),
+        ("", b'{"url": "http://a:1/v1"}', 400, "ends in /v1"),
+        ("", b'{"url": "ftp://a"}', 400, "not an http(s) URL"),
+        ("/drain", b'{"replica": "a:1"}', 404, "there are: "),
+        ("/remove", b'{"replica": "http://a:1"}', 404, "no replica is called"),
+        ("/remove", b'{"replica": "http://["}', 400, "write it like"),
+        ("/drain", b"[]", 400, "malformed_request"),
+    ],
+)
+async def test_what_is_wrong_with_a_change_is_named(
+    path: str, body: bytes, code: int, says_what: str
+) -> None:
+    async with fake_engine() as engine, fronted(engine.url, admin_token=TOKEN) as front:
+        answer = await front.http.post(f"/v1/tao/replicas{path}", content=body, headers=BEARER)
+        assert answer.status_code == code
+        assert says_what in answer.text
+        wrong_method = await front.http.put("/v1/tao/replicas", headers=BEARER)
+        assert wrong_method.status_code == 405
+
+
+# --- by the admin API ---------------------------------------------------------------------------------------------
+
+
+async def test_a_gateway_may_start_with_nobody_and_be_given_replicas() -> None:
+    async with fake_engine(default=says("here")) as engine, fronted(admin_token=TOKEN) as front:
+        assert (await front.http.get("/readyz")).json()["why"] == "no replica is up"
+        held = front.chatting(session="s")
+        await until(lambda: front.held() == 1)
+        added = await change(front, "", url=engine.url)
+        assert (added.status_code, added.json()["replica"]) == (200, engine.url[7:])
+        assert (await held).json()["choices"][0]["message"]["content"] == "here"
+        assert (await change(front, "", url=engine.url + "/")).status_code == 200, "once more is no error"
+        assert len(await listed(front)) == 1
+
+
+async def test_draining_interrupts_nothing_and_sessions_go_on_elsewhere() -> None:
+    gate = asyncio.Event()
+    counts = usage(600, 10)
+    async with (
+        fake_engine(default=says("ok", counts=counts)) as one,
+        fake_engine(default=says("ok", counts=counts)) as two,
+        fronted(one.url, admin_token=TOKEN) as front,
+    ):
+        await front.chat(words(600), "acts")
+        one.then(says("a b", gate=gate, counts=counts))
+        running = front.chatting(words(600), "runs", stream=True)
+        await until(lambda: one.now == 1)
+        await change(front, "", url=two.url)
+        await until(lambda: len(front.events(ReplicaJoined)) == 2)
+        assert (await change(front, "drain", replica=one.url[7:])).json()["now"]["draining"] is True
+
+        (interrupted,) = front.commands(InterruptSession)
+        assert (interrupted.session, interrupted.reason) == ("public/acts", Interruption.DRAINING)
+        for session in ("acts", "new"):
+            answer = await front.chat(words(600), session)
+            assert answer.headers["x-tao-decision"].startswith(f"replica={two.url[7:]};")
+        gate.set()
+        assert (await running).text.endswith("data: [DONE]\n\n"), "what ran has run to its end"
+        assert (
+            (await front.chat(words(700), "runs"))
+            .headers["x-tao-decision"]
+            .startswith(f"replica={two.url[7:]};")
+        )
+
+        asked = len(one.asked)
+        await change(front, "", url=one.url)
+        await until(lambda: len(front.events(ReplicaJoined)) == 3)
+        answers = [await front.chat(words(600), f"later {number}") for number in range(4)]
+        assert len(one.asked) > asked, [answer.headers["x-tao-decision"] for answer in answers]
+
+
+async def test_a_replica_is_removed_when_its_turns_have_ended() -> None:
+    gate = asyncio.Event()
+    async with (
+        fake_engine(default=says("a b", gate=gate)) as one,
+        fronted(one.url, admin_token=TOKEN) as front,
+    ):
+        running = front.chatting(session="s", stream=True)
+        await until(lambda: one.now == 1)
+        assert (await change(front, "remove", replica=one.url)).json()["now"]["leaving"] is True
+        assert list(await listed(front)) == [one.url[7:]]
+        assert not front.events(ReplicaRemoved)
+        gate.set()
+        assert (await running).status_code == 200
+        await until(lambda: front.events(ReplicaRemoved))
+        assert await listed(front) == {}
+        state = await front.state()
+        assert (state["replicas"], state["engines"]) == ([], [])
+        await front.http.get("/metrics")
+
+
+async def test_a_removal_does_not_wait_for_ever() -> None:
+    gate = asyncio.Event()
+    bound = Discovery(removal_seconds_max=0.05)
+    async with (
+        fake_engine(default=says("a b", gate=gate)) as one,
+        fronted(one.url, admin_token=TOKEN, discovery=bound) as front,
+    ):
+        running = front.chatting(session="s", stream=True)
+        await until(lambda: one.now == 1)
+        await change(front, "remove", replica=one.url)
+        await until(lambda: front.events(ReplicaRemoved))
+        assert await listed(front) == {}
+        gate.set()
+        assert (await running).text.endswith("data: [DONE]\n\n"), "its turn was not cut"
+        await until(lambda: not front.turns())
+        assert (await front.state())["replicas"] == []
+
+
+async def test_a_removed_replica_can_be_added_again_also_while_it_leaves() -> None:
+    gate = asyncio.Event()
+    async with (
+        fake_engine(default=says("a b", gate=gate)) as one,
+        fronted(one.url, admin_token=TOKEN) as front,
+    ):
+        running = front.chatting(session="s", stream=True)
+        await until(lambda: one.now == 1)
+        await change(front, "remove", replica=one.url)
+        await change(front, "", url=one.url)
+        gate.set()
+        await running
+        one.default = says("ok")
+        assert (await front.chat(session="t")).status_code == 200
+        await change(front, "remove", replica=one.url)
+        await until(lambda: front.events(ReplicaRemoved))
+        await change(front, "", url=one.url)
+        assert (await front.chat(session="u")).status_code == 200
+
+
+async def test_with_no_replica_a_turn_is_refused_at_the_bound() -> None:
+    bounds = SchedulerConfig(no_replica_seconds_max=0.2)
+    async with fake_engine() as one, fronted(one.url, admin_token=TOKEN, scheduler=bounds) as front:
+        await change(front, "remove", replica=one.url)
+        await until(lambda: front.events(ReplicaRemoved))
+        answer = await front.chat(session="s")
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "10")
+
+
+async def test_a_replica_that_dies_while_it_drains_does_not_come_back_by_itself() -> None:
+    async with (
+        fake_engine() as one,
+        fake_engine() as two,
+        fronted(one.url, two.url, admin_token=TOKEN) as front,
+    ):
+        await change(front, "drain", replica=one.url)
+        one.healthy = False
+        await until(lambda: not next(iter(front.gateway.fleet)).up)
+        one.healthy = True
+        await until(lambda: next(iter(front.gateway.fleet)).up)
+        assert len(front.events(ReplicaJoined)) == 2
+        for number in range(3):
+            assert (
+                f"replica={two.url[7:]};"
+                in (await front.chat(session=f"s{number}")).headers["x-tao-decision"]
+            )
+        models = await front.http.get("/v1/models")
+        assert models.status_code == 200
+
+
+# --- by sources -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_source_of_whole_sets_is_followed() -> None:
+    async with fake_engine() as one, fake_engine() as two:
+        source = Scripted(one.url)
+        async with fronted(sources=[source]) as front:
+            assert (await front.http.get("/readyz")).status_code == 200, "its first set was waited for"
+            source.tell(two.url, one.url + "!")
+            await until(lambda: len(front.events(ReplicaJoined)) == 2)
+            await until(lambda: front.events(ReplicaDraining))
+            assert f"replica={two.url[7:]};" in (await front.chat(session="s")).headers["x-tao-decision"]
+            source.tell(two.url)
+            await until(lambda: [event.replica for event in front.events(ReplicaRemoved)] == [one.url[7:]])
+            source.tell()
+            await until(lambda: len(front.events(ReplicaRemoved)) == 2)
+            source.tell(one.url)
+            await until(lambda: len(front.events(ReplicaJoined)) == 3)
+            assert (await front.chat(session="s")).status_code == 200
+
+
+async def test_what_two_sources_name_stays_until_both_have_dropped_it() -> None:
+    async with fake_engine() as one:
+        source = Scripted(one.url + "!")
+        async with fronted(one.url, sources=[source]) as front:
+            assert not front.events(ReplicaDraining), "the configuration wants it"
+            source.tell()
+            sources = (await front.http.get("/v1/tao/replicas")).json()["sources"]
+            assert [each["source"] for each in sources] == ["configuration", "scripted", "operator"]
+            assert (await front.chat(session="s")).status_code == 200
+            assert not front.events(ReplicaRemoved)
+
+
+async def test_an_operators_word_counts_more_than_the_sources() -> None:
+    async with fake_engine() as one, fake_engine() as two:
+        source = Scripted(one.url, two.url)
+        async with fronted(sources=[source], admin_token=TOKEN) as front:
+            await change(front, "remove", replica=one.url)
+            await until(lambda: front.events(ReplicaRemoved))
+            source.tell(one.url, two.url, NOWHERE)
+            await until(lambda: any(member.url == NOWHERE for member in front.gateway.fleet))
+            assert one.url[7:] not in await listed(front)
+            await change(front, "", url=one.url)
+            assert one.url[7:] in await listed(front)
+            source.tell(two.url)
+            # It was no replica of the operator's own: it goes with its source.
+            await until(lambda: len(front.events(ReplicaRemoved)) >= 2)
+
+
+async def test_a_source_that_is_silent_at_the_start_does_not_keep_the_gateway_from_it() -> None:
+    source = Scripted()
+    source.sets.get_nowait()
+    async with fake_engine() as one, fronted(one.url, sources=[source]) as front:
+        assert (await front.chat(session="s")).status_code == 200

@@ -1,0 +1,103 @@
+"""A file of replicas: both forms, changes of every kind, and everything that can be wrong with it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gateway_kit import until
+
+from tao.gateway.sources import ReplicaFileError, Wanted, WatchedFile
+from tests.gateway_sources.told import following, urls
+
+QUICK_SECONDS = 0.01
+
+
+def write(path: Path, text: str) -> None:
+    path.write_text(text)
+
+
+def move(path: Path, to: Path) -> None:
+    path.replace(to)
+
+
+def delete(path: Path) -> None:
+    path.unlink()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "replicas.toml"
+    path.write_text('replicas = ["http://a:1", {url = "http://b:2", draining = true}]')
+    return path
+
+
+def test_toml_and_json_say_the_same(file: Path) -> None:
+    said = WatchedFile(file, QUICK_SECONDS).read()
+    assert said == (Wanted("http://a:1"), Wanted("http://b:2", draining=True))
+    other = file.with_suffix(".json")
+    other.write_text(json.dumps({"replicas": ["http://a:1", {"url": "http://b:2", "draining": True}]}))
+    assert WatchedFile(other, QUICK_SECONDS).read() == said
+
+
+async def test_each_change_is_told_once(file: Path) -> None:
+    async with following(WatchedFile(file, QUICK_SECONDS)) as sets:
+        await until(lambda: len(sets) == 1)
+        write(file, "replicas = []")
+        await until(lambda: len(sets) == 2)
+        write(file, "# the same\nreplicas = []\n")
+        other = file.with_name("other")
+        write(other, 'replicas = ["http://c:3"]')
+        move(other, file)  # as editors and Kubernetes do
+        await until(lambda: len(sets) == 3)
+        assert urls(*sets) == [["http://a:1", "http://b:2!"], [], ["http://c:3"]]
+
+
+async def test_a_bad_file_is_logged_once_and_the_last_good_list_stays(
+    file: Path, logs: list[dict[str, Any]]
+) -> None:
+    source = WatchedFile(file, QUICK_SECONDS)
+    async with following(source) as sets:
+        await until(lambda: sets)
+        write(file, "replicas = [")
+        await until(lambda: source.problem)
+        assert "replicas.toml" in str(source.problem)
+        delete(file)
+        await until(lambda: "No such file" in str(source.problem))
+        write(file, 'replicas = ["http://a:1"]')
+        await until(lambda: len(sets) == 2)
+        assert source.problem is None
+    assert urls(*sets) == [["http://a:1", "http://b:2!"], ["http://a:1"]]
+    assert len([entry for entry in logs if entry["log_level"] == "error"]) <= 3
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "one list named 'replicas'"),
+        ("replicas = 1", "one list named 'replicas'"),
+        ("replicas = []\nmore = 1", "nothing else"),
+        ('replicas = ["a:1"]', "not an http(s) URL"),
+        ('replicas = ["http://a:1/v1"]', "ends in /v1"),
+        ('replicas = ["http://a b:1"]', "replica"),
+        ('replicas = ["http://a:1", "http://a:1/"]', "named twice"),
+        ('replicas = [{url = "http://a:1", drain = true}]', "drain"),
+        ("replicas = [{draining = true}]", "url"),
+        ("replicas = [1]", "replica 1"),
+        ("\x00", "replicas.toml"),
+    ],
+)
+def test_what_is_wrong_is_named(file: Path, text: str, says: str) -> None:
+    file.write_text(text)
+    with pytest.raises(ReplicaFileError) as caught:
+        WatchedFile(file, QUICK_SECONDS).read()
+    assert says in str(caught.value)
+    assert str(file) in str(caught.value)
+
+
+def test_a_file_that_is_no_text_or_no_file_is_an_error(file: Path) -> None:
+    file.write_bytes(b"\xff\xfe\xff")
+    with pytest.raises(ReplicaFileError):
+        WatchedFile(file, QUICK_SECONDS).read()
+    with pytest.raises(ReplicaFileError, match="cannot be read"):
+        WatchedFile(file.parent, QUICK_SECONDS).read()
