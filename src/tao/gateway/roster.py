@@ -19,6 +19,7 @@ from tao.gateway.sources import AddressError, ReplicaSource, Wanted, check_addre
 CONFIGURED = "configuration"
 OPERATOR = "operator"
 REPLICAS_MAX = 4096
+SOURCE_PAUSE_SECONDS = 5.0
 
 
 class Overruling(StrEnum):
@@ -91,14 +92,20 @@ class Roster:
         return replica
 
     def drain(self, named: str) -> ReplicaId:
-        """What runs there finishes, nothing new is sent there. By id or URL; raises `UnknownReplicaError`, `AddressError`."""
+        """What runs there finishes, nothing new is sent there. By id or URL.
+
+        Raises `UnknownReplicaError`, `AddressError`.
+        """
         replica = self._known(named)
         self._overruled[replica] = Overruling.DRAIN
         self._reconcile()
         return replica
 
     def remove(self, named: str) -> ReplicaId:
-        """Drain it and forget it, whatever names it. By id or URL; raises `UnknownReplicaError`, `AddressError`."""
+        """Drain it and forget it, whatever names it. By id or URL.
+
+        Raises `UnknownReplicaError`, `AddressError`.
+        """
         replica = self._known(named)
         self._added.pop(replica, None)
         self._overruled[replica] = Overruling.REMOVE
@@ -120,16 +127,22 @@ class Roster:
         return [*told, {"source": OPERATOR, "replicas": list(self._added), "orders": orders, "problem": None}]
 
     async def _follow(self, source: ReplicaSource) -> None:
-        told = self._told[source.name]
-        async for wanted in source.desired():
-            if len(wanted) > REPLICAS_MAX:
-                self._log.error(
-                    "a source names too many replicas: ignored", source=source.name, count=len(wanted)
-                )
-                continue
-            told.wanted = _by_id(wanted)
-            self._reconcile()
-            told.first.set()
+        while True:
+            try:
+                async for wanted in source.desired():
+                    self._take(source.name, wanted)
+            except Exception:  # a defect of one source must not end the others
+                self._log.exception("a source of replicas failed; it is asked again", source=source.name)
+            await asyncio.sleep(SOURCE_PAUSE_SECONDS)
+
+    def _take(self, source: str, wanted: Sequence[Wanted]) -> None:
+        told = self._told[source]
+        if len(wanted) > REPLICAS_MAX:
+            self._log.error("a source names too many replicas: ignored", source=source, count=len(wanted))
+            return
+        told.wanted = _by_id(wanted)
+        self._reconcile()
+        told.first.set()
 
     def _known(self, named: str) -> ReplicaId:
         known = {member.id for member in self._fleet}

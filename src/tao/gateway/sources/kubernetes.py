@@ -98,7 +98,7 @@ class EndpointSlices:
                             last = wanted
                             yield wanted
                 except _GoneError:
-                    continue
+                    pass  # what was missed meanwhile is in the next list
                 except (KubernetesError, aiohttp.ClientError, OSError, TimeoutError) as error:
                     self._complain(f"{type(error).__name__}: {error}".removesuffix(": "))
                 await asyncio.sleep(pause_seconds)
@@ -107,9 +107,13 @@ class EndpointSlices:
     async def _follow(self, http: aiohttp.ClientSession) -> AsyncIterator[tuple[Wanted, ...]]:
         """List, then watch on and on from there; ends by an exception."""
         slices, version = await self._list(http)
+        begun: set[str] = set()
         self.problem = None
         yield self._wanted(slices)
         while True:
+            if version in begun:  # the server ended the last watch without a word: do not ask at once again
+                await asyncio.sleep(self._pause_seconds)
+            begun = {version}
             async for kind, item in self._watch(http, version):
                 version = str(item.get("metadata", {}).get("resourceVersion") or version)
                 if kind == "BOOKMARK":
