@@ -14,8 +14,8 @@ from tao.gateway.callbook import CallBook, ConflictError, TooManyCallsError, Unk
 from tao.gateway.toolreports import ReportKind, ToolReport, dynamo_record, stall_event, tool_event
 from tao.gateway.wire.hints import DURATION_ENTRIES_MAX, tool_durations
 from tao.gateway.wire.requests import MalformedRequestError
-from tao.gateway.wire.shell import read_command
 from tao.gateway.wire.toolcalls import ToolCall, fenced_tool, observe_tool
+from tao.traces.shell import read_command
 
 READERS: dict[str, Callable[[bytes], ToolReport]] = {
     "tao": tool_event,

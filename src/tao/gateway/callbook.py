@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from tao.gateway.toolreports import ReportKind, ToolReport
-from tao.gateway.wire import shell
 from tao.gateway.wire.toolcalls import ToolObservation
+from tao.traces.shell import read_command
 
 CALLS_OF_SESSION_MAX = 64
 CALLS_MAX = 65_536
@@ -164,7 +164,7 @@ def _observed(report: ToolReport) -> ToolObservation:
     """What the report says of the tool itself. The command is read for its head and its sleeps, and not kept."""
     if not report.command:
         return ToolObservation(report.tool)
-    timing = shell.read_command(report.command)
+    timing = read_command(report.command)
     return ToolObservation(
         report.tool, timing.head, timing.sleep_seconds, timing.timeout_seconds, timing.background
     )

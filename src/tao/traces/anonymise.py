@@ -6,13 +6,12 @@ them may be private.
 """
 
 import hashlib
-import re
 
 from tao.traces.model import HUMAN_WAIT
+from tao.traces.shell import SETUP, read_command
 
 OTHER = "other"
 MCP = "mcp"
-COMMAND_CHARS_MAX = 4096
 
 HUMAN_TOOLS = frozenset({"AskUserQuestion", "ExitPlanMode", "request_user_input"})
 BUILTIN_TOOLS = frozenset(
@@ -38,13 +37,6 @@ COMMAND_HEADS = frozenset(
     uvicorn uvx vi vim vite vitest wc wget which whoami xargs yarn yq zip zsh
     """.split()  # noqa: SIM905 - a list of words reads better as words
 )
-_SETUP = frozenset({"cd", "export", "pushd", "popd", "set", "source", ".", "unset"})
-_WRAPPERS = frozenset({"sudo", "nohup", "exec", "env", "command", "time", "nice", "stdbuf"})
-_SEPARATOR = re.compile(r"&&|\|\||[;|&\n]")
-_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
-_DURATION = re.compile(r"\d+(\.\d+)?[smhd]?")
-_SLEEP = re.compile(r"(?:^|[;&|\n])\s*sleep\s+(\d{1,9}(?:\.\d{1,6})?)([smh]?)(?=\s*(?:$|[;&|\n]))")
-_UNIT_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def hashed_id(kind: str, *parts: str) -> str:
@@ -62,35 +54,20 @@ def tool_name(name: str) -> str:
     return MCP if name.startswith(("mcp__", "mcp.")) else OTHER
 
 
+def known_head(program: str) -> str | None:
+    """What may be kept of the name of a program: a known one, `other` if not, None for one that only prepares."""
+    if program in COMMAND_HEADS:
+        return program
+    return OTHER if program and program not in SETUP else None
+
+
 def command_head(command: str) -> str | None:
     """The first program of a shell command that does work, if it is a known one; `other` if not, None if
     none.
     """
-    for part in _SEPARATOR.split(command[:COMMAND_CHARS_MAX]):
-        head = _program(part.split())
-        if head is not None and head not in _SETUP:
-            return head if head in COMMAND_HEADS else OTHER
-    return None
+    return known_head(read_command(command).head or "")
 
 
 def sleep_seconds(command: str) -> float | None:
     """Seconds of the literal sleeps in a command, None without one."""
-    found = [
-        float(number) * _UNIT_SECONDS[unit] for number, unit in _SLEEP.findall(command[:COMMAND_CHARS_MAX])
-    ]
-    return sum(found) if found else None
-
-
-def _program(words: list[str]) -> str | None:
-    after_timeout = False
-    for word in words:
-        name = word.strip("'\"()`").rpartition("/")[2]
-        if _ASSIGNMENT.match(word) or name in _WRAPPERS or not name:
-            continue
-        if after_timeout and (word.startswith("-") or _DURATION.fullmatch(word)):
-            continue
-        if name == "timeout":
-            after_timeout = True
-            continue
-        return name
-    return None
+    return read_command(command).sleep_seconds

@@ -10,8 +10,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tao.gateway.wire import lenient, shell
+from tao.gateway.wire import lenient
 from tao.gateway.wire.lenient import JsonObject
+from tao.traces.shell import read_command
 
 NAME_CHARS_MAX = 128
 
@@ -84,7 +85,7 @@ def fenced_tool(text: str) -> ToolObservation | None:
 
 
 def _from_command(name: str, command: str, declared: float | None, *, background: bool) -> ToolObservation:
-    timing = shell.read_command(command)
+    timing = read_command(command)
     limits = [limit for limit in (declared, timing.timeout_seconds) if limit is not None]
     limit = min(limits, default=None)
     sleep = timing.sleep_seconds

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tao.gateway.wire.shell import read_command
+from tao.traces.shell import read_command
 
 SLEEPS = [
     ("sleep 5", 5.0),

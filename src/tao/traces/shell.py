@@ -2,7 +2,8 @@
 
 A small linear reader of POSIX-like command lines, not a shell: it splits words and operators, follows
 `bash -c '...'`, and counts only what surely runs - nothing inside loops, conditionals, functions, comments,
-strings or here-documents, and nothing after `||`. It must not know tools, JSON or dialects.
+strings or here-documents, and nothing after `||`. Recorded commands and those of live answers are read alike. It must
+not know tools, JSON or formats.
 """
 
 import re
@@ -22,7 +23,7 @@ _OPTIONS_WITH_VALUE = frozenset({"-s", "-k", "--signal", "--kill-after", "-u", "
 _PREFIXES = frozenset(
     {"sudo", "nohup", "exec", "time", "command", "builtin", "env", "nice", "stdbuf", "setsid"}
 )
-_SETUP = frozenset(
+SETUP = frozenset(
     {"cd", "pushd", "popd", "export", "source", ".", "set", "unset", "alias", "shopt", "ulimit", "umask"}
 )
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
@@ -71,7 +72,7 @@ def read_command(command: str) -> ShellTiming:
     """Read one command line; takes time linear in its length and never raises."""
     commands = list(_commands(command[:COMMAND_CHARS_MAX], None, 0))
     sleeps = [seconds for one in commands if (seconds := _sleep_of(one)) is not None]
-    work = [one for one in commands if one.words[0] not in _SETUP]
+    work = [one for one in commands if one.words[0] not in SETUP]
     return ShellTiming(
         head=_head(commands),
         sleep_seconds=sum(sleeps) if sleeps else None,
@@ -234,6 +235,6 @@ def _program(word: str) -> str:
 
 
 def _head(commands: list[_Command]) -> str | None:
-    names = [_program(one.words[0]) for one in commands if one.words[0] not in _SETUP]
-    setup = [_program(one.words[0]) for one in commands if one.words[0] in _SETUP]
+    names = [_program(one.words[0]) for one in commands if one.words[0] not in SETUP]
+    setup = [_program(one.words[0]) for one in commands if one.words[0] in SETUP]
     return next((name for name in (*names, *setup) if name), None)
