@@ -236,3 +236,15 @@ def test_what_is_told_of_strangers_and_of_the_dead_is_ignored(w: World) -> None:
     w.watch("a", "s", 5)
     assert w.session("s").evidence == {}
     assert w.ignored == {"PrefixObserved": 3}
+
+
+def test_the_watch_of_one_session_may_be_lost() -> None:
+    w = World(make_policy("round-robin"), a=100_000)
+    for session in ("s", "t"):
+        w.arrive(session, session)
+        w.finish(session, 1_000, 100)
+        w.watch("a", session, 960)
+    w.lose_watch("a", "s")
+    w.lose_watch("a", "nobody")
+    sources = {name: w.session(name).evidence["a"].source for name in ("s", "t")}  # type: ignore[index]
+    assert sources == {"s": EvidenceSource.CACHED_TOKENS, "t": EvidenceSource.KV_EVENTS}

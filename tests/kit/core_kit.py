@@ -157,8 +157,9 @@ class World:
         """KV events tell that this much of the session is in the replica's cache."""
         return self.send(PrefixObserved(self.at, ReplicaId(replica), SessionId(session), tokens))
 
-    def lose_watch(self, replica: str) -> list[Command]:
-        return self.send(CacheWatchLost(self.at, ReplicaId(replica)))
+    def lose_watch(self, replica: str, session: str | None = None) -> list[Command]:
+        of = None if session is None else SessionId(session)
+        return self.send(CacheWatchLost(self.at, ReplicaId(replica), of))
 
     # --- time and plans ---------------------------------------------------------------------------------------------
 

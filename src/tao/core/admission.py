@@ -20,7 +20,7 @@ from tao.core.events import TurnKind
 from tao.core.facts import SessionClosed, SessionInterrupted, TurnDispatched
 from tao.core.ids import ReplicaId
 from tao.core.ledger import Reservation
-from tao.core.phases import Acting, Away, Closed, Running, Stopping, Waiting
+from tao.core.phases import IN_FLIGHT, Acting, Away, Closed, Running, Waiting
 from tao.core.session import Placement, Session, Turn
 from tao.core.tool_phase import child_ended
 from tao.core.transitions import Expired, Interrupted, Lapsed, Placed, Refused, check_row
@@ -45,10 +45,7 @@ def rebook(ctx: Context, session: Session) -> None:
 
 def cover_leader(ctx: Context, session: Session) -> None:
     """Let the admission cover the main-line turn in flight: context and output so far, whatever the footprint says."""
-    leader = _leader(ctx, session)
-    live_tokens = leader.live_tokens if leader is not None else 0
-    session.growing_tokens = max(0, live_tokens - session.footprint_tokens)
-    rebook(ctx, session)
+    _cover(ctx, session, _leader(ctx, session))
 
 
 def dispatch(ctx: Context, session: Session, turn: Turn, replica: ReplicaId, reason: Reason) -> None:
@@ -61,10 +58,14 @@ def dispatch(ctx: Context, session: Session, turn: Turn, replica: ReplicaId, rea
     state.replicas[replica].turns_in_flight += 1
     admission = state.ledger.admission(session.id)
     assert admission is not None, session
-    turn.leads = turn.line == session.line and admission.replica == replica and _leader(ctx, session) is None
-    if not turn.leads:
+    leader = _leader(ctx, session)
+    if leader is None and turn.line == session.line and admission.replica == replica:
+        turn.leads = True
+        leader = turn
+    else:
+        turn.leads = False
         book_extra(ctx, turn)
-    cover_leader(ctx, session)
+    _cover(ctx, session, leader)
     ctx.emit(DispatchTurn(turn.id, session.id, replica, reason, turn.held_seconds, turn.attempt))
     ctx.tell(TurnDispatched(ctx.now, session.id, turn.id, replica, turn.prompt_tokens))
 
@@ -104,8 +105,8 @@ def needed_tokens(ctx: Context, session: Session) -> int:
 
 def is_oversize(ctx: Context, session: Session) -> bool:
     """Whether no replica that is up could hold the session even if it were empty: no decision will find room for it."""
-    up = ctx.state.up_replicas()
-    return bool(up) and needed_tokens(ctx, session) > max(replica.capacity_tokens for replica in up)
+    largest_tokens = ctx.state.largest_capacity_tokens
+    return largest_tokens is not None and needed_tokens(ctx, session) > largest_tokens
 
 
 def place_if_oversize(ctx: Context, session: Session) -> None:
@@ -180,12 +181,20 @@ def close(ctx: Context, session: Session, cause: Closing) -> None:
 
 def _leader(ctx: Context, session: Session) -> Turn | None:
     """The turn in flight that the session's admission covers; at most one is."""
-    if isinstance(session.phase, Running | Stopping):
-        for turn_id in session.phase.turns:
-            turn = ctx.state.turns[turn_id]
+    phase = session.phase
+    if isinstance(phase, IN_FLIGHT):
+        turns = ctx.state.turns
+        for turn_id in phase.turns:
+            turn = turns[turn_id]
             if turn.leads:
                 return turn
     return None
+
+
+def _cover(ctx: Context, session: Session, leader: Turn | None) -> None:
+    growing_tokens = 0 if leader is None else leader.live_tokens - session.footprint_tokens
+    session.growing_tokens = growing_tokens if growing_tokens > 0 else 0
+    rebook(ctx, session)
 
 
 def is_main_line(turn: Turn, session: Session) -> bool:

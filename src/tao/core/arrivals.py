@@ -17,7 +17,7 @@ from tao.core.context import Context
 from tao.core.events import TurnArrived, TurnKind
 from tao.core.facts import ToolEnded, TurnHeld
 from tao.core.ids import SessionId, side_session_id
-from tao.core.phases import Absent, Acting, Away, Running, Stopping, Waiting
+from tao.core.phases import IN_FLIGHT, Absent, Acting, Away, Running, Stopping, Waiting
 from tao.core.ports import Hold, Place
 from tao.core.session import Replica, ReplicaState, Session, Turn
 from tao.core.tool_phase import child_arrived
@@ -92,11 +92,12 @@ def _update_main_line(ctx: Context, session: Session, event: TurnArrived) -> Non
 
 def _choose(ctx: Context, session: Session, turn: Turn) -> Place | Hold:
     state = ctx.state
-    home = state.replicas[session.home] if session.home is not None else None
-    if isinstance(session.phase, Running | Stopping):
+    phase, home_id = session.phase, session.home
+    home = state.replicas[home_id] if home_id is not None else None
+    if isinstance(phase, IN_FLIGHT):
         assert home is not None
         return _choose_beside(ctx, session, turn, home)
-    if isinstance(session.phase, Waiting):
+    if isinstance(phase, Waiting):
         return Hold("earlier turns of the session are held")
     if not state.up_replicas():
         return Hold("no replica is up")

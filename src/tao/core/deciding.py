@@ -30,15 +30,17 @@ def wake_up(ctx: Context, event: WakeUp) -> None:  # noqa: ARG001 - the moment i
 def next_wakeup(ctx: Context) -> float | None:
     """The next moment at which `wake_up` has something to do; None when only an event can bring it."""
     soonest = ctx.policy.next_planning_at(ctx.state, ctx.now)
-    bounds = (
-        _next_hold_deadline(ctx),
-        _next_idle_deadline(ctx),
-        None if ctx.outstanding is None else _plan_deadline(ctx),
-    )
-    for bound in bounds:
-        if bound is not None and (soonest is None or bound < soonest):
-            soonest = bound
+    if ctx.state.idle:
+        soonest = _sooner(soonest, _next_idle_deadline(ctx))
+    if ctx.state.holding:
+        soonest = _sooner(soonest, _next_hold_deadline(ctx))
+    if ctx.outstanding is not None:
+        soonest = _sooner(soonest, _plan_deadline(ctx))
     return soonest
+
+
+def _sooner(soonest: float | None, deadline: float) -> float:
+    return deadline if soonest is None or deadline < soonest else soonest
 
 
 def plan_ready(ctx: Context, event: PlanReady) -> None:
@@ -119,23 +121,22 @@ def _plan_deadline(ctx: Context) -> float:
     return ctx.outstanding.since + ctx.settings.plan_seconds_max
 
 
-def _next_hold_deadline(ctx: Context) -> float | None:
-    oldest = next(iter(ctx.state.holding.values()), None)
-    if oldest is None:
-        return None
+def _next_hold_deadline(ctx: Context) -> float:
+    """Of the session that is held longest; there is one."""
+    oldest = next(iter(ctx.state.holding.values()))
     if ctx.state.none_up_since is not None:
         return max(oldest, ctx.state.none_up_since) + ctx.settings.no_replica_seconds_max
     return oldest + ctx.settings.hold_seconds_max
 
 
-def _next_idle_deadline(ctx: Context) -> float | None:
-    oldest = next(iter(ctx.state.idle.values()), None)
-    return None if oldest is None else oldest + ctx.settings.idle_seconds_max
+def _next_idle_deadline(ctx: Context) -> float:
+    """Of the session that is idle longest; there is one."""
+    return next(iter(ctx.state.idle.values())) + ctx.settings.idle_seconds_max
 
 
 def _end_holds(ctx: Context) -> None:
     """At its bound a held session is placed by force, or refused where no replica is up."""
-    while (deadline := _next_hold_deadline(ctx)) is not None and deadline <= ctx.now:
+    while ctx.state.holding and _next_hold_deadline(ctx) <= ctx.now:
         session = ctx.state.sessions[next(iter(ctx.state.holding))]
         roomiest = ctx.state.most_room()
         if roomiest is None:

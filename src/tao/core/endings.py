@@ -28,7 +28,7 @@ from tao.core.events import (
     Usage,
 )
 from tao.core.facts import ToolStarted, TurnSettled
-from tao.core.phases import Acting, Away, Running, Stopping, Waiting
+from tao.core.phases import IN_FLIGHT, Acting, Away, Running, Stopping, Waiting
 from tao.core.session import CacheEvidence, EvidenceSource, ReplicaState, Session, Turn
 from tao.core.tool_phase import child_ended
 from tao.core.transitions import check_row
@@ -200,8 +200,9 @@ def _settle(ctx: Context, session: Session, turn: Turn, usage: Usage | None, *, 
 def _move_on(ctx: Context, session: Session, event: TurnFinished | TurnFailed | TurnStopped) -> None:
     """The session's phase after one of its turns ended."""
     before = session.phase
-    assert isinstance(before, Running | Stopping), session
-    rest = tuple(turn for turn in before.turns if turn != event.turn)
+    assert isinstance(before, IN_FLIGHT), session
+    turns = before.turns
+    rest = () if len(turns) == 1 else tuple(turn for turn in turns if turn != event.turn)
     if rest:
         _enter_in_flight(ctx, session, rest, before.replica)
     elif session.side_of is not None or session.ended:

@@ -54,9 +54,10 @@ class Ledger:
     def admit(self, session: SessionId, reservation: Reservation) -> None:
         """Book or change a session's admission."""
         old = self._admissions.get(session)
-        if old is None or old.replica != reservation.replica:
-            if old is not None:
-                del self._on_replica[old.replica][session]
+        if old is None:
+            self._on_replica.setdefault(reservation.replica, {})[session] = None
+        elif old.replica != reservation.replica:
+            del self._on_replica[old.replica][session]
             self._on_replica.setdefault(reservation.replica, {})[session] = None
         self._swap(old, reservation)
         self._admissions[session] = reservation
@@ -75,7 +76,9 @@ class Ledger:
 
     def release_extra(self, turn: TurnId) -> None:
         """Give a turn's extra back. Nothing happens where it holds none."""
-        self._swap(self._extras.pop(turn, None), None)
+        old = self._extras.pop(turn, None)
+        if old is not None:
+            self._swap(old, None)
 
     def is_empty(self) -> bool:
         """True when nothing is booked."""

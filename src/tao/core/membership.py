@@ -34,6 +34,7 @@ def capacity_changed(ctx: Context, event: CapacityChanged) -> None:
     """The engine restarted with other settings, or its real size became known."""
     replica = ctx.state.replicas[event.replica]
     replica.capacity_tokens = event.capacity_tokens
+    ctx.state.note_replicas(ctx.now)
     _tell_changed(ctx, replica)
 
 

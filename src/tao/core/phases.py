@@ -75,6 +75,12 @@ class Closed:
     cause: Closing
 
 
+IN_FLIGHT = (Running, Stopping)
+"""Phases in which turns are on the engine. For `isinstance`: a tuple is tested faster than a union."""
+
+BETWEEN_TURNS = (Acting, Away)
+"""Phases in which no turn is there."""
+
 Phase = Absent | Waiting | Running | Stopping | Acting | Away | Closed
 
 

@@ -66,7 +66,8 @@ class Scheduler:
         `snapshot()["ignored"]`. Raises only on a defect of the core itself or of the policy.
         """
         ctx = self._context
-        ctx.now = max(ctx.now, event.at)
+        if event.at > ctx.now:
+            ctx.now = event.at
         handler = self._handler(event)
         if handler is None:
             ctx.ignore(event)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from tao.core.ids import ReplicaId, SessionId, TurnId
 from tao.core.ledger import Ledger
-from tao.core.phases import Acting, Away, Closed, Phase, Running, Stopping, Waiting, turns_of
+from tao.core.phases import BETWEEN_TURNS, Acting, Away, Closed, Phase, Running, Stopping, Waiting, turns_of
 from tao.core.session import Replica, ReplicaState, Session, Turn
 from tao.core.settings import SchedulerSettings
 
@@ -21,6 +21,7 @@ class State:
         self.settings = settings
         self.replicas: dict[ReplicaId, Replica] = {}
         self._up: tuple[Replica, ...] = ()
+        self._removed = False  # whether one is to be forgotten
         self.sessions: dict[SessionId, Session] = {}
         self.turns: dict[TurnId, Turn] = {}
         self.ledger = Ledger()
@@ -30,6 +31,7 @@ class State:
         self.held_turns = 0
         self.planning = False
         self.none_up_since: float | None = 0.0  # none has joined yet
+        self.largest_capacity_tokens: int | None = None  # of the replicas that are up
 
     # --- the view ---------------------------------------------------------------------------------------------------
 
@@ -44,9 +46,10 @@ class State:
         return self.replicas[replica].capacity_tokens - self.ledger.reserved_tokens(replica)
 
     def beside_tokens(self, session: Session) -> int:
-        if not isinstance(session.phase, Waiting) or len(session.phase.turns) == 1:
+        phase = session.phase
+        if not isinstance(phase, Waiting) or len(phase.turns) == 1:
             return 0
-        held = [self.turns[turn] for turn in session.phase.turns]
+        held = [self.turns[turn] for turn in phase.turns]
         led = next((turn.live_tokens for turn in held if turn.line == session.line), 0)
         return sum(turn.live_tokens for turn in held) - led
 
@@ -74,14 +77,17 @@ class State:
             self.held_turns -= len(old.turns)
             if not isinstance(phase, Waiting):
                 del self.holding[session.id]
-        elif isinstance(old, Acting | Away) and not isinstance(phase, Acting | Away):
+        elif isinstance(old, BETWEEN_TURNS) and not isinstance(phase, BETWEEN_TURNS):
             del self.idle[session.id]
+        in_pool = False
         if isinstance(phase, Waiting):
             self.held_turns += len(phase.turns)
             self.holding.setdefault(session.id, at)
-        elif isinstance(phase, Acting | Away):
+            in_pool = True
+        elif isinstance(phase, BETWEEN_TURNS):
             self.idle.setdefault(session.id, at)
-        if isinstance(phase, Waiting) or (isinstance(phase, Acting) and phase.home is None):
+            in_pool = isinstance(phase, Acting) and phase.home is None
+        if in_pool:
             self.pool.setdefault(session.id)
         else:
             self.pool.pop(session.id, None)
@@ -93,8 +99,13 @@ class State:
             self.idle[session.id] = at
 
     def note_replicas(self, at: float) -> None:
-        """Remember which replicas are up, or since when none has been; to be called whenever one changes its state."""
+        """Remember which replicas are up, how large the largest is, or since when none has been up.
+
+        To be called whenever one changes its state or its capacity.
+        """
         self._up = tuple(replica for replica in self.replicas.values() if replica.state is ReplicaState.UP)
+        self.largest_capacity_tokens = max((replica.capacity_tokens for replica in self._up), default=None)
+        self._removed = any(replica.removed for replica in self.replicas.values())
         if self._up:
             self.none_up_since = None
         elif self.none_up_since is None:
@@ -102,6 +113,8 @@ class State:
 
     def forget_removed(self) -> None:
         """Drop the records of removed replicas that no turn and no session needs any more."""
+        if not self._removed:
+            return
         gone = [
             replica.id
             for replica in self.replicas.values()
@@ -109,10 +122,13 @@ class State:
         ]
         for replica_id in gone:
             del self.replicas[replica_id]
+        self._removed = any(replica.removed for replica in self.replicas.values())
 
     def pinned_or(self, session: Session, replica: ReplicaId) -> ReplicaId:
         """The replica that the session is pinned to where that is up, else the one given."""
-        pinned = self.replicas.get(session.pinned) if session.pinned is not None else None
+        if session.pinned is None:
+            return replica
+        pinned = self.replicas.get(session.pinned)
         return pinned.id if pinned is not None and pinned.state is ReplicaState.UP else replica
 
     def most_room(self, but: ReplicaId | None = None) -> Replica | None:
@@ -177,4 +193,6 @@ class State:
             assert replica.turns_in_flight == in_flight.pop(replica.id, 0), replica
         assert not in_flight, in_flight
         assert self._up == tuple(r for r in self.replicas.values() if r.state is ReplicaState.UP)
+        assert self.largest_capacity_tokens == max((r.capacity_tokens for r in self._up), default=None)
+        assert self._removed == any(replica.removed for replica in self.replicas.values())
         assert (self.none_up_since is None) == bool(self._up)

@@ -1,0 +1,206 @@
+"""Following one stream of KV events: sequence numbers, gaps, repetitions, a publisher that starts anew, silence.
+
+No sockets here: whoever has them hands in frames and asks for a replay where it is told to. A gap that a replay does not
+close voids everything that the stream has told (`lost`); an engine that starts anew has an empty cache (`cleared`). The
+same frames give the same answers. It must not know sessions beyond their names, nor the network.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tao.engines.kv_index import BLOCKS_MAX, BlockIndex
+from tao.engines.kv_wire import AllCleared, KvBatch, KvDecoder, Unreadable
+
+SILENCE_SECONDS = 5.0
+"""A turn that must have stored blocks has ended so long ago, and nothing was heard."""
+
+
+@dataclass(slots=True)
+class Heard:
+    """What a stream has told since the last look.
+
+    `tokens`: of each session whose figure may have changed, None where its blocks cannot be told any more. `cleared`: the
+    cache was emptied. `lost`: why nothing that was told before may be relied on. Both come before `tokens`.
+    """
+
+    tokens: dict[str, int | None] = field(default_factory=dict)
+    cleared: bool = False
+    lost: str | None = None
+
+
+@dataclass(slots=True)
+class Figures:
+    """Counts since the start, for metrics and for people."""
+
+    batches: int = 0
+    duplicates: int = 0
+    gaps: int = 0
+    replayed: int = 0
+    restarts: int = 0
+    losses: int = 0
+    unreadable: int = 0
+    other_topics: int = 0
+
+
+class KvFollower:
+    """One stream, its index, and what is wrong with it. `topic`: None accepts the first that comes."""
+
+    def __init__(self, topic: str | None = None, blocks_max: int = BLOCKS_MAX) -> None:
+        self.index = BlockIndex(blocks_max)
+        self.figures = Figures()
+        self.unknown_kinds: Counter[str] = Counter()
+        self.last_at: float | None = None
+        self.silent = False
+        self.last_loss: str | None = None
+        self.other_topic = b""
+        self._topic = None if topic is None else topic.encode()
+        self._decoder = KvDecoder()
+        self._next: int | None = None
+        self._published_at = 0.0
+        self._held: KvBatch | None = None
+        self._expecting_since: float | None = None
+        self._heard = Heard()
+
+    # --- frames in --------------------------------------------------------------------------------------------------
+
+    def receive(self, frames: Sequence[bytes], at: float) -> int | None:
+        """A published message at the time `at` (seconds, any clock that does not go back).
+
+        Where batches are missing: the sequence from which to ask for a replay; the message is kept until that has ended
+        (`replayed`) or has failed (`replay_failed`), and no other may be handed in before.
+        """
+        batch = self._decoder.read(frames)
+        if isinstance(batch, Unreadable):
+            self._unreadable(batch)
+            return None
+        if not self._is_ours(batch.topic):
+            return None
+        self.last_at = at
+        if self._next is not None and batch.sequence < self._next:
+            if batch.at <= self._published_at:
+                self.figures.duplicates += 1
+                return None
+            self._restarted()
+        if self._next is None and batch.sequence:
+            self._held = batch
+            return 0
+        if self._next is not None and batch.sequence > self._next:
+            self.figures.gaps += 1
+            self._held = batch
+            return self._next
+        self._apply(batch)
+        return None
+
+    def replayed(self, frames: Sequence[bytes]) -> bool:
+        """A message of the replay; True once it has ended."""
+        batch = self._decoder.read_replayed(frames)
+        if batch is None:
+            self._resume("the engine does not keep them any more")
+            return True
+        if isinstance(batch, Unreadable):
+            self._unreadable(batch)
+        elif self._next is None or batch.sequence == self._next:
+            self.figures.replayed += 1
+            self._apply(batch)
+        return False
+
+    def replay_failed(self, why: str) -> None:
+        """No replay, or not to its end."""
+        self._resume(why)
+
+    def reset(self) -> None:
+        """Forget all: the cache was emptied, or another engine is at the other end now."""
+        self.index.clear()
+        self._heard = Heard()
+        self._held = self._expecting_since = None
+
+    # --- silence ----------------------------------------------------------------------------------------------------
+
+    def expect(self, at: float) -> None:
+        """A turn that stored blocks has ended: an event of it is due."""
+        if self._expecting_since is None:
+            self._expecting_since = at
+
+    def listen(self, at: float) -> None:
+        """To be called now and then: notices that a stream that should speak is silent."""
+        since = self._expecting_since
+        if since is not None and at - since > SILENCE_SECONDS and not self.silent:
+            self.silent = True
+            self._lose(f"no KV event came within {SILENCE_SECONDS:g} s of a turn that stored blocks")
+
+    # --- what came of it --------------------------------------------------------------------------------------------
+
+    @property
+    def live(self) -> bool:
+        """Whether the stream has spoken, and has not fallen silent."""
+        return self.last_at is not None and not self.silent
+
+    @property
+    def problem(self) -> str | None:
+        """What is wrong at present, in words."""
+        if self.silent:
+            return self.last_loss
+        if self.last_at is None and self.figures.other_topics:
+            return f"events come under another topic than {self._topic!r}: {self.other_topic!r}"
+        return None
+
+    def take_heard(self) -> Heard:
+        """What was told since the last call."""
+        self._heard.tokens.update(self.index.take_changed())
+        heard, self._heard = self._heard, Heard()
+        return heard
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _is_ours(self, topic: bytes) -> bool:
+        if self._topic is None:
+            self._topic = topic
+        if topic == self._topic:
+            return True
+        self.figures.other_topics += 1
+        self.other_topic = topic[:64]
+        return False
+
+    def _apply(self, batch: KvBatch) -> None:
+        self.figures.batches += 1
+        self._expecting_since, self.silent = None, False
+        self._next, self._published_at = batch.sequence + 1, batch.at
+        self.unknown_kinds.update(batch.unknown if len(self.unknown_kinds) < 16 else ())
+        overflows = self.index.overflows
+        for event in batch.events:
+            self.index.apply(event)
+            if isinstance(event, AllCleared):
+                self._heard = Heard(cleared=True, lost=self._heard.lost)
+        if self.index.overflows > overflows:
+            self._lose(f"more than {self.index.blocks_max} blocks: all were forgotten", keep_index=True)
+
+    def _resume(self, why: str) -> None:
+        """The replay is over: go on with the message that was kept."""
+        batch, self._held = self._held, None
+        if batch is None:
+            return
+        if self._next is not None and batch.sequence > self._next:
+            self._lose(f"batches {self._next} to {batch.sequence - 1} are missing: {why}")
+        if self._next is None or batch.sequence >= self._next:
+            self._apply(batch)
+
+    def _restarted(self) -> None:
+        self.figures.restarts += 1
+        self.index.clear()
+        self._heard = Heard(cleared=True, lost=self._heard.lost)
+        self._next = None
+
+    def _unreadable(self, message: Unreadable) -> None:
+        """What it would have told is not known, so nothing that was told may be relied on."""
+        self.figures.unreadable += 1
+        self._lose(f"a message cannot be read: {message.why}")
+        if message.sequence is not None and message.sequence == self._next:
+            self._next += 1
+
+    def _lose(self, why: str, *, keep_index: bool = False) -> None:
+        self.figures.losses += 1
+        self.last_loss = why
+        self._heard = Heard(cleared=self._heard.cleared, lost=why)
+        if not keep_index:
+            self.index.clear()

@@ -1,0 +1,86 @@
+"""Frames of KV events as engines publish them, and a publisher with a replay socket for tests that need real sockets."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import zmq
+import zmq.asyncio
+
+from tao.engines.kv_sources import KvSource
+
+END = (-1).to_bytes(8, "big", signed=True)
+
+
+def stored(
+    hashes: list[int], parent: int | None = None, session: str | None = "s", **more: Any
+) -> dict[str, Any]:
+    """A `BlockStored` as a map, in blocks of 16 tokens."""
+    return {
+        "type": "BlockStored",
+        "block_hashes": hashes,
+        "parent_block_hash": parent,
+        "token_ids": [1] * 16 * len(hashes),
+        "block_size": 16,
+        "lora_id": None,
+        "medium": "GPU",
+        "lora_name": None,
+        **({} if session is None else {"session_id": session}),
+        **more,
+    }
+
+
+def removed(*hashes: int, **more: Any) -> dict[str, Any]:
+    return {"type": "BlockRemoved", "block_hashes": list(hashes), "medium": "GPU", **more}
+
+
+CLEARED = {"type": "AllBlocksCleared"}
+
+
+def frames(
+    sequence: int, *events: Any, topic: bytes = b"", at: float | None = None, rank: int | None = 0
+) -> list[bytes]:
+    """The three frames of a batch."""
+    payload = msgspec.msgpack.encode([float(sequence) if at is None else at, list(events), rank])
+    return [topic, sequence.to_bytes(8, "big"), payload]
+
+
+class Publisher:
+    """What an engine binds, by hand: batches may be kept back from subscribers, and are replayed all the same."""
+
+    def __init__(self, context: zmq.asyncio.Context, topic: bytes = b"") -> None:
+        self.topic = topic
+        self.replays: list[int] = []
+        self._kept: list[list[bytes]] = []
+        self._pub = context.socket(zmq.PUB)
+        self._router = context.socket(zmq.ROUTER)
+        for socket in (self._pub, self._router):
+            socket.bind("tcp://127.0.0.1:*")
+        self.source = KvSource(
+            self._pub.getsockopt_string(zmq.LAST_ENDPOINT),
+            self._router.getsockopt_string(zmq.LAST_ENDPOINT),
+            topic.decode(),
+        )
+        self._task = asyncio.get_running_loop().create_task(self._serve())
+
+    async def publish(self, *events: Any, lost: bool = False, topic: bytes | None = None) -> None:
+        """The next batch; `lost`: no subscriber hears it."""
+        batch = frames(len(self._kept), *events, topic=self.topic if topic is None else topic)
+        self._kept.append(batch)
+        if not lost:
+            await self._pub.send_multipart(batch)
+
+    async def _serve(self) -> None:
+        while True:
+            client, empty, start = await self._router.recv_multipart()
+            assert empty == b""
+            self.replays.append(int.from_bytes(start, "big"))
+            for batch in self._kept[self.replays[-1] :]:
+                await self._router.send_multipart([client, b"", *batch])
+            await self._router.send_multipart([client, b"", b"", END, b""])
+
+    async def close(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        for socket in (self._pub, self._router):
+            socket.close(linger=0)
