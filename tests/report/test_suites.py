@@ -3,6 +3,7 @@
 import pytest
 
 from tao.policies import make_policy
+from tao.report.quick import made_small
 from tao.report.suite import (
     PolicySuite,
     SnapshotSuite,
@@ -10,7 +11,6 @@ from tao.report.suite import (
     SuiteError,
     cases_of,
     load_suite,
-    made_small,
     parse_suite,
     points_of,
     suite_names,

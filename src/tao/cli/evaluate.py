@@ -15,7 +15,8 @@ import click
 from tao.cli.runs import write_text
 from tao.cli.suites import Means, Outcome, make
 from tao.report.figures import PlotsMissingError, require_plots
-from tao.report.suite import load_suite, made_small, suite_names, with_seeds
+from tao.report.quick import made_small
+from tao.report.suite import load_suite, suite_names, with_seeds
 from tao.report.terminal import console_for_tables
 from tao.traces import TraceError
 

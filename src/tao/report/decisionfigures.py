@@ -61,7 +61,7 @@ def comparison_plot(
     figure.update_yaxes(range=[0, 100], row=1, col=1)
     figure.update_yaxes(title_text="% of those behind", rangemode="tozero", row=1, col=2)
     figure.update_xaxes(title_text="lacking at most, %", rangemode="tozero", row=1, col=2)
-    figure.update_yaxes(type="log", row=1, col=3)
+    figure.update_yaxes(type="log", dtick=1, row=1, col=3)
     figure.update_xaxes(title_text="candidates (median of each number)", row=1, col=3)
     config = {"displayModeBar": False, "responsive": True}
     return str(figure.to_html(full_html=False, include_plotlyjs=False, div_id=name, config=config))

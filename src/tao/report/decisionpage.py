@@ -8,7 +8,7 @@ from tao.planning import answer_fields
 from tao.report.decisionfigures import comparison_plot
 from tao.report.decisions import COORDINATES, Decision, DecisionGroup, JointEvaluation, Tally, quantile, tally
 from tao.report.figures import library
-from tao.report.markup import document, notes, table
+from tao.report.markup import document, notes, prose, table
 
 EXPLAINED = """
 <p>A <b>candidate</b> is a waiting session that fits on a replica alone; a decision has something to weigh only where there
@@ -24,7 +24,7 @@ def joint_page(evaluation: JointEvaluation, command: str, date: str) -> str:
     suite, together = evaluation.suite, evaluation.together
     parts = [
         f"<h1>{escape(suite.title)}</h1>",
-        f"<p>{escape(suite.description.strip())}</p>",
+        prose(suite.description),
         f'<p class="made">Suite <b>{escape(suite.name)}</b>, {len(together.decisions):,} decisions, '
         f"{len(suite.solvers)} solvers, tao {escape(__version__)}, {escape(date)}. All but the times repeats exactly "
         f"by seed. Made by</p><pre>{escape(command)}</pre>",

@@ -20,11 +20,30 @@ def document(title: str, parts: Iterable[str], script: str) -> str:
     )
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Heads are text, cells are HTML."""
-    head = "".join(f"<th>{escape(text)}</th>" for text in heads)
-    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
-    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int = 1) -> str:
+    """Heads are text, cells are HTML. The first `text_columns` hold words, the others numbers.
+
+    Rows that share their first cell stand together, with a line between such groups where there are several columns of
+    words.
+    """
+    marks = [' class="text"' if n < text_columns else "" for n in range(len(heads))]
+    head = "".join(f"<th{mark}>{escape(text)}</th>" for text, mark in zip(heads, marks, strict=True))
+    body = []
+    before: str | None = None
+    for row in rows:
+        begins = text_columns > 1 and before is not None and row[0] != before
+        before = row[0]
+        cells = "".join(f"<td{mark}>{cell}</td>" for cell, mark in zip(row, marks, strict=True))
+        body.append(f'<tr class="first">{cells}</tr>' if begins else f"<tr>{cells}</tr>")
+    return (
+        f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
+    )
+
+
+def prose(text: str) -> str:
+    """A paragraph; what stands between backticks is code."""
+    parts = escape(text.strip()).split("`")
+    return "<p>" + "".join(f"<code>{part}</code>" if n % 2 else part for n, part in enumerate(parts)) + "</p>"
 
 
 def notes(stand_ins: Mapping[str, str], violations: Iterable[str]) -> str:

@@ -9,7 +9,7 @@ from html import escape
 from tao import __version__
 from tao.report import figures
 from tao.report.evaluation import CELLS, METRICS, Cell, Evaluation, Metric, PointResult
-from tao.report.markup import document, notes, table
+from tao.report.markup import document, notes, prose, table
 from tao.report.statistics import Estimate, Verdict
 from tao.report.suite import Setting
 
@@ -22,7 +22,7 @@ def page(evaluation: Evaluation, command: str, date: str) -> str:
     colours = figures.colours_of(evaluation.policies)
     parts = [
         f"<h1>{escape(suite.title)}</h1>",
-        f"<p>{escape(suite.description.strip())}</p>",
+        prose(suite.description),
         _how_made(evaluation, command, date),
         notes(evaluation.stand_ins, evaluation.violations),
         "<h2>Wins, ties and losses</h2>",
@@ -90,9 +90,10 @@ def _setting(
     traces = ", ".join(setting.traces)
     stands_for = f" In the place of: {setting.stands_for}." if setting.stands_for else ""
     run = next(iter(points[0].runs.values()))[0]
+    counts = ", ".join(map(str, sorted({point.point.replicas for point in points})))
     text = (
-        f"Profile {run.spec.profile.name}, {points[0].point.sessions} sessions of {traces}; KV cache of one replica: "
-        f"{run.spec.replica_kv_tokens:,} tokens; bound on waiting {setting.hold_seconds_max:g} s.{stands_for}"
+        f"Profile {run.spec.profile.name}, replicas: {counts}, {points[0].point.sessions} sessions of {traces}; KV cache of "
+        f"one replica: {run.spec.replica_kv_tokens:,} tokens; bound on waiting {setting.hold_seconds_max:g} s.{stands_for}"
     )
     return [
         f"<h2>{escape(setting.name)}</h2>",
@@ -123,7 +124,7 @@ def _figures_table(points: Sequence[PointResult], axis: str) -> str:
             rows.append([escape(point.point.x), escape(policy), *cells, _share(point.recovered(policy))])
         floor = [_figure(point.floor(metric), metric, is_best=False) for metric in TABLED]
         rows.append([escape(point.point.x), "<i>unlimited memory</i>", *floor, ""])
-    return table(heads, rows)
+    return table(heads, rows, text_columns=2)
 
 
 def _comparison_table(points: Sequence[PointResult], axis: str) -> str:
@@ -134,7 +135,7 @@ def _comparison_table(points: Sequence[PointResult], axis: str) -> str:
             cells = [point.cell(policy, metric) for metric in CELLS]
             if any(cell is not None for cell in cells):
                 rows.append([escape(point.point.x), escape(policy), *map(_cell, cells)])
-    return table(heads, rows)
+    return table(heads, rows, text_columns=2)
 
 
 def _cell(cell: Cell | None) -> str:

@@ -2,7 +2,7 @@
 
 A setting is swept over one thing (workers, replicas, or named variants); its points times the policies times the seeds
 are the runs. What is compared is the suite's `kind`: policies by their figures, or the planner's solvers on the
-decisions that the runs had to take. `--quick` is the same suite made small. It must not know how runs are made or shown.
+decisions that the runs had to take. It must not know how runs are made or shown.
 """
 
 import tomllib
@@ -22,7 +22,6 @@ from tao.sim.run import Order, RunSpec
 from tao.sim.scaling import scaled
 from tao.sim.workload import ClosedLoop, WorkloadSettings
 
-T = TypeVar("T")
 TOLD_RETURNS = "+told-returns"
 
 Count = Annotated[int, Meta(ge=1)]
@@ -176,44 +175,6 @@ def _check_names(origin: str, wrong: str, names: Sequence[str], known: Sequence[
         raise SuiteError(f"suite {origin}: {wrong}: {', '.join(missing)}; known: {', '.join(known)}")
 
 
-def made_small(suite: OfSuite) -> OfSuite:
-    """The `--quick` form: fewer seeds, points and policies, and every setting `shrink` times smaller."""
-    quick = suite.quick
-    names = quick.settings or tuple(setting.name for setting in suite.settings)
-    kept = [setting for setting in suite.settings if setting.name in names]
-    policies = quick.policies or suite.policies
-    small = msgspec.structs.replace(
-        suite,
-        seeds=min(quick.seeds, suite.seeds),
-        policies=policies,
-        settings=tuple(_small_setting(setting, quick) for setting in kept),
-    )
-    if isinstance(small, PolicySuite):
-        baselines = tuple(name for name in small.baselines if name in policies)
-        return msgspec.structs.replace(small, baselines=baselines)
-    return small
-
-
-def _small_setting(setting: Setting, quick: Quick) -> Setting:
-    pairs = _evenly(list(_pairs(setting)), quick.points)
-    small: list[tuple[int, int]] = []
-    kv_share = 1.0
-    for replicas, workers in pairs:
-        fewer = min(replicas, max(2, replicas // 2))  # one replica leaves nothing to choose
-        kv_share = replicas / fewer / quick.shrink
-        small.append((fewer, max(1, workers // quick.shrink)))
-    profile = load_profile(setting.profile)
-    kv_tokens = int((setting.kv_tokens or profile.kv_tokens) * kv_share)
-    return msgspec.structs.replace(
-        setting,
-        replicas=tuple(replicas for replicas, _ in small),
-        concurrency=tuple(workers for _, workers in small),
-        kv_tokens=kv_tokens,
-        sessions=max(setting.sessions // quick.shrink, 2 * max(workers for _, workers in small)),
-        variants=_evenly(setting.variants, max(quick.points, 2)),
-    )
-
-
 def with_seeds(suite: OfSuite, seeds: int) -> OfSuite:
     """The suite with another number of seeds."""
     return msgspec.structs.replace(suite, seeds=seeds)
@@ -223,7 +184,7 @@ def points_of(suite: Suite) -> Iterator[Point]:
     """All points of all settings, in the order of the file."""
     for setting in suite.settings:
         for variant in setting.variants:
-            for replicas, workers in _pairs(setting):
+            for replicas, workers in pairs_of(setting):
                 x = {"workers": str(workers), "replicas": str(replicas), "variants": variant.name}[
                     suite.sweeps
                 ]
@@ -281,16 +242,8 @@ def _profile(setting: Setting, variant: Variant) -> Profile:
     return scaled(load_profile(setting.profile), decode=variant.decode, prefill=variant.prefill)
 
 
-def _pairs(setting: Setting) -> list[tuple[int, int]]:
+def pairs_of(setting: Setting) -> list[tuple[int, int]]:
+    """Replicas and workers of each point of a setting."""
     if len(setting.replicas) == 1:
         return [(setting.replicas[0], workers) for workers in setting.concurrency]
     return list(zip(setting.replicas, setting.concurrency, strict=True))
-
-
-def _evenly(values: Sequence[T], count: int) -> tuple[T, ...]:
-    """`count` of the values, evenly spread; the one in the middle where only one is wanted."""
-    if len(values) <= count:
-        return tuple(values)
-    if count == 1:
-        return (values[len(values) // 2],)
-    return tuple(values[round(n * (len(values) - 1) / (count - 1))] for n in range(count))
