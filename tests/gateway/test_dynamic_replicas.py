@@ -292,3 +292,21 @@ async def test_a_source_that_is_silent_at_the_start_does_not_keep_the_gateway_fr
     source.sets.get_nowait()
     async with fake_engine() as one, fronted(one.url, sources=[source]) as front:
         assert (await front.chat(session="s")).status_code == 200
+
+
+# --- documented -----------------------------------------------------------------------------------------------------
+
+
+async def test_the_changes_are_documented_where_they_are_served() -> None:
+    async with fake_engine() as engine, fronted(engine.url, admin_token=TOKEN) as front:
+        document = (await front.http.get("/openapi.json")).json()
+        paths = [path for path in document["paths"] if path.startswith("/v1/tao/replicas")]
+        assert len(paths) == 3
+        for path in paths:
+            change_of = document["paths"][path]["post"]
+            assert change_of["security"] == [{"admin": []}]
+            schema = change_of["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition(
+                "/"
+            )[2]
+            assert document["components"]["schemas"][schema]["additionalProperties"] is False
+            assert (await front.http.post(path, json={})).status_code == 401

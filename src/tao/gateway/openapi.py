@@ -6,6 +6,7 @@ Served at `/openapi.json`. The schemas of tool reports are made from the types t
 from typing import Any
 
 from tao import __version__
+from tao.gateway import openapi_operators
 from tao.gateway.toolreports import schemas
 
 Json = dict[str, Any]
@@ -36,6 +37,7 @@ def document() -> Json:
                 "post": _report("The same as records of Dynamo's agent trace.", "DynamoRecord", _RECORDS)
             },
             "/close_session": {"post": _release()},
+            **openapi_operators.paths(),
             **{path: {"get": _page(summary)} for path, summary in _PAGES.items()},
             "/explain/{session}": {
                 "get": {
@@ -49,9 +51,14 @@ def document() -> Json:
             },
         },
         "components": {
-            "schemas": {**schemas(), "Outcome": _OUTCOME, "Error": _ERROR},
+            "schemas": {**schemas(), **openapi_operators.schemas(), "Outcome": _OUTCOME, "Error": _ERROR},
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer"},
+                "admin": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "The token of --admin-token-file.",
+                },
                 "key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
             },
         },
@@ -110,6 +117,11 @@ _ERROR: Json = {
                 "message": {"type": "string"},
                 "type": {
                     "enum": [
+                        "malformed_request",
+                        "unauthorised",
+                        "admin_off",
+                        "unknown_replica",
+                        "method_not_allowed",
                         "malformed_event",
                         "unknown_session",
                         "unknown_call",
