@@ -1,0 +1,322 @@
+"""Watching the caches of replicas by their KV events, and telling the core what is left of each session.
+
+`CacheWatch` asks each replica that joins where it publishes, follows the streams, and tells ten times a second what has
+changed: the tokens of a session, an emptied cache, a watch that was lost. A replica that publishes nothing costs one
+question. What an engine calls a session is the name that the gateway gave it in the header of the request (`named`). It
+must not know what anybody concludes from it.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+
+import structlog
+import zmq
+import zmq.asyncio
+
+from tao.core.commands import CloseSession, Command, DispatchTurn, RefuseTurn
+from tao.core.events import (
+    CacheFlushed,
+    CacheWatchLost,
+    Event,
+    PrefixObserved,
+    ReplicaJoined,
+    ReplicaLost,
+    ReplicaRemoved,
+    TurnArrived,
+    TurnFailed,
+    TurnFinished,
+    TurnKind,
+    TurnStopped,
+    Usage,
+)
+from tao.core.ids import ReplicaId, SessionId, TurnId
+from tao.core.session import EvidenceSource
+from tao.engines import KvFollower, KvSource, KvSubscriber
+from tao.gateway.driver import Driver
+from tao.gateway.exchange import ClientRequest
+from tao.gateway.kvsources import FoundSources, SourceFinder
+from tao.gateway.sessionnames import HEADER, SessionNames
+
+PERIOD_SECONDS = 0.1
+ASK_AGAIN_SECONDS = 5.0
+STORES_TOKENS_MIN = 512
+"""A turn with so many new tokens must have filled a block, whatever the size of blocks."""
+
+
+@dataclass(slots=True)
+class Watched:
+    """One replica and its streams, in the order of ranks. `why`: what keeps it from being watched."""
+
+    replica: ReplicaId
+    why: str | None = "not asked yet"
+    streams: list[KvSubscriber] = field(default_factory=list)
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    dirty: dict[SessionId, None] = field(default_factory=dict)
+    told: str | None = None  # the last problem that was logged
+
+    @property
+    def live(self) -> bool:
+        """Whether every rank has spoken and none is silent."""
+        return bool(self.streams) and all(stream.follower.live for stream in self.streams)
+
+    @property
+    def problem(self) -> str | None:
+        """What is wrong at present, in words."""
+        followers = [stream.follower for stream in self.streams]
+        return self.why or next((f.problem for f in followers if f.problem is not None), None)
+
+    def tokens(self, name: str) -> int | None:
+        """What the replica holds of a session, on the rank that holds most; None where no stream knows its blocks."""
+        known = [stream.follower.index.tokens(name) for stream in self.streams]
+        return max((tokens for tokens in known if tokens is not None), default=None)
+
+
+class CacheWatch:
+    """All watched replicas. `observe` is to be told of everything that the core handles; `run` is the watch itself."""
+
+    def __init__(self, driver: Driver, finder: SourceFinder, *, blocks_max: int, names_max: int) -> None:
+        self.names = SessionNames(names_max)
+        self._driver = driver
+        self._finder = finder
+        self._blocks_max = blocks_max
+        self._watched: dict[ReplicaId, Watched] = {}
+        self._turns: dict[TurnId, tuple[SessionId, ReplicaId]] = {}
+        self._context: zmq.asyncio.Context | None = None
+        self._telling = False
+        self._log = structlog.get_logger("tao.kv")
+
+    # --- for the turns ----------------------------------------------------------------------------------------------
+
+    def named(
+        self,
+        request: ClientRequest,
+        replica: ReplicaId,
+        session: SessionId,
+        kind: TurnKind,
+        own_name: str | None,
+    ) -> ClientRequest:
+        """The request with the name under which the engine shall report the session's blocks.
+
+        `own_name`: an id in the body, which engines put first. Replicas that are not watched get what the client sent.
+        """
+        watched = self._watched.get(replica)
+        if watched is None or not watched.streams:
+            return request
+        if own_name is not None:
+            self.names.learn(own_name, session if kind is not TurnKind.SIDE else None)
+        headers = [item for item in request.headers if item[0].lower() != HEADER]
+        if kind is not TurnKind.SIDE:  # a side turn's blocks are not the session's
+            headers.append((HEADER, session.encode()))
+        return replace(request, headers=tuple(headers))
+
+    # --- for the driver ---------------------------------------------------------------------------------------------
+
+    def observe(self, event: Event, commands: Sequence[Command]) -> None:
+        """Note what an event means for the watch; nothing is told to the core from here."""
+        match event:
+            case ReplicaJoined() | ReplicaLost() | ReplicaRemoved() | CacheFlushed():
+                self._replica_changed(event)
+            case TurnArrived(session=session, kind=TurnKind.RESET):
+                self._forget_session(session)
+            case TurnFinished(turn=turn, usage=usage):
+                self._settled(turn, usage)
+            case TurnFailed(turn=turn) | TurnStopped(turn=turn):
+                self._turns.pop(turn, None)
+        for command in commands:
+            match command:
+                case DispatchTurn(turn=turn, session=session, replica=replica):
+                    self._turns[turn] = session, replica
+                case RefuseTurn(turn=turn):
+                    self._turns.pop(turn, None)
+                case CloseSession(session=session):
+                    self._forget_session(session)
+
+    # --- the watch --------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Tell the core what has changed, every `PERIOD_SECONDS`, until cancelled."""
+        try:
+            while True:
+                await asyncio.sleep(PERIOD_SECONDS)
+                for watched in list(self._watched.values()):
+                    self._tell(watched)
+        finally:
+            await self._close()
+
+    def describe(self) -> list[dict[str, object]]:
+        """What is known of each replica's stream, as JSON-ready data."""
+        return [_described(watched) for watched in self._watched.values()]
+
+    def figures(self) -> Iterator[tuple[Watched, Mapping[str, float]]]:
+        """Of each watched replica: counts since the start and sizes, by name, summed over its ranks."""
+        for watched in self._watched.values():
+            followers = [stream.follower for stream in watched.streams]
+            if followers:
+                sums: dict[str, float] = {}
+                for follower in followers:
+                    counted = asdict(follower.figures) | {"blocks": follower.index.blocks}
+                    for name, count in counted.items():
+                        sums[name] = sums.get(name, 0) + count
+                yield watched, {"live": float(watched.live), **sums}
+
+    # --- inside: replicas -------------------------------------------------------------------------------------------
+
+    def _replica_changed(self, event: ReplicaJoined | ReplicaLost | ReplicaRemoved | CacheFlushed) -> None:
+        match event:
+            case ReplicaJoined(replica=replica):
+                if replica not in self._watched:
+                    watched = self._watched[replica] = Watched(replica)
+                    watched.tasks.append(asyncio.get_running_loop().create_task(self._ask(watched)))
+            case ReplicaLost(replica=replica) | ReplicaRemoved(replica=replica):
+                gone = self._watched.pop(replica, None)
+                for task in () if gone is None else gone.tasks:
+                    task.cancel()
+            case CacheFlushed(replica=replica) if not self._telling:
+                flushed = self._watched.get(replica)
+                for stream in () if flushed is None else flushed.streams:
+                    stream.follower.reset()
+
+    async def _ask(self, watched: Watched) -> None:
+        """Find the streams of a replica; again after a while where it did not answer."""
+        while True:
+            found: FoundSources = await self._finder.find(watched.replica)
+            watched.why = found.why
+            if found.sources:
+                self._follow(watched, found.sources)
+                return
+            if found.final:
+                self._log.info("not watching a cache", replica=watched.replica, why=found.why)
+                return
+            await asyncio.sleep(ASK_AGAIN_SECONDS)
+
+    def _follow(self, watched: Watched, sources: Sequence[KvSource]) -> None:
+        loop = asyncio.get_running_loop()
+        self._context = self._context or zmq.asyncio.Context()
+        for source in sources:
+            stream = KvSubscriber(source, KvFollower(source.topic, self._blocks_max), loop.time)
+            watched.streams.append(stream)
+            watched.tasks.append(loop.create_task(self._receive(watched, stream, self._context)))
+        self._log.info("watching a cache", replica=watched.replica, endpoints=[s.endpoint for s in sources])
+
+    async def _receive(self, watched: Watched, stream: KvSubscriber, context: zmq.asyncio.Context) -> None:
+        try:
+            await stream.run(context)
+        except Exception as error:  # whatever it is, turns go on: without this evidence
+            watched.why = f"{stream.source.endpoint}: {error}"
+            watched.streams.clear()
+            self._log.exception("a cache cannot be watched", replica=watched.replica)
+            self._feed(CacheWatchLost(self._driver.clock.now(), watched.replica))
+
+    async def _close(self) -> None:
+        tasks = [task for watched in self._watched.values() for task in watched.tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._context is not None:
+            self._context.destroy(linger=0)
+
+    # --- inside: sessions -------------------------------------------------------------------------------------------
+
+    def _settled(self, turn: TurnId, usage: Usage | None) -> None:
+        """A turn has ended: its evidence is what the turn said, until the stream is looked at again."""
+        session, replica = self._turns.pop(turn, (None, None))
+        watched = None if replica is None else self._watched.get(replica)
+        if watched is None or session is None or not watched.streams:
+            return
+        watched.dirty[session] = None
+        new_tokens = (
+            0 if usage is None else usage.prompt_tokens + usage.output_tokens - (usage.cached_tokens or 0)
+        )
+        if new_tokens >= STORES_TOKENS_MIN and len(watched.streams) == 1:  # of several ranks, who knows which
+            watched.streams[0].follower.expect(asyncio.get_running_loop().time())
+
+    def _forget_session(self, session: SessionId) -> None:
+        for watched in self._watched.values():
+            for stream in watched.streams:
+                stream.follower.index.forget(self.names.name(session))
+
+    def _tell(self, watched: Watched) -> None:
+        now = asyncio.get_running_loop().time()
+        cleared = False
+        lost: str | None = None
+        sessions, watched.dirty = watched.dirty, {}
+        for stream in watched.streams:
+            stream.follower.listen(now)
+            heard = stream.follower.take_heard()
+            cleared, lost = cleared or heard.cleared, lost or heard.lost
+            for name in heard.tokens:
+                session = self.names.session(name)
+                if session is not None:
+                    sessions[session] = None
+        at = self._driver.clock.now()
+        if cleared:
+            self._log.info("the cache of a replica was emptied", replica=watched.replica)
+            self._feed(CacheFlushed(at, watched.replica))
+        if lost is not None:
+            self._feed(CacheWatchLost(at, watched.replica))
+        self._say(watched, lost)
+        for session in sessions:
+            self._tell_session(watched, session, at)
+
+    def _say(self, watched: Watched, lost: str | None) -> None:
+        said = lost or watched.problem
+        if said is not None and said != watched.told:
+            self._log.warning("a cache cannot be watched", replica=watched.replica, why=said)
+        if watched.live or said is not None:
+            watched.told = said
+
+    def _tell_session(self, watched: Watched, session: SessionId, at: float) -> None:
+        known = self._driver.scheduler.view.sessions.get(session)
+        if known is None:
+            return
+        before = known.evidence.get(watched.replica)
+        tokens = self._tokens(watched, session)
+        if tokens is None:
+            if before is not None and before.source is EvidenceSource.KV_EVENTS:
+                self._feed(CacheWatchLost(at, watched.replica, session))
+            return
+        tokens = min(tokens, known.footprint_tokens)
+        same = before is not None and (before.tokens, before.source) == (tokens, EvidenceSource.KV_EVENTS)
+        if not same and (tokens or before is not None):
+            self._feed(PrefixObserved(at, watched.replica, session, tokens))
+
+    def _tokens(self, watched: Watched, session: SessionId) -> int | None:
+        if not watched.live:
+            return None
+        return watched.tokens(self.names.name(session))
+
+    def _feed(self, event: Event) -> None:
+        self._telling = True
+        try:
+            with contextlib.suppress(Exception):  # the driver has told of it; the watch goes on
+                self._driver.feed(event)
+        finally:
+            self._telling = False
+
+
+def _described(watched: Watched) -> dict[str, object]:
+    return {
+        "replica": watched.replica,
+        "live": watched.live,
+        "problem": watched.problem,
+        "streams": [_described_stream(stream) for stream in watched.streams],
+    }
+
+
+def _described_stream(stream: KvSubscriber) -> dict[str, object]:
+    follower = stream.follower
+    return {
+        "rank": stream.source.rank,
+        "endpoint": stream.source.endpoint,
+        "replay_endpoint": stream.source.replay_endpoint,
+        "live": follower.live,
+        "blocks": follower.index.blocks,
+        "block_tokens": follower.index.block_tokens,
+        "sessions": follower.index.sessions,
+        "last_loss": follower.last_loss,
+        **asdict(follower.figures),
+        "skipped": asdict(follower.index.skipped),
+        "unknown_kinds": dict(follower.unknown_kinds),
+    }

@@ -1,0 +1,49 @@
+"""What an engine calls a session, and which session it means by that.
+
+The gateway names sessions towards engines by its own ids, which no two sessions share. A client that puts an id into the
+body has the engine use that one instead; where two sessions use the same, it tells nothing of either. Bounded: the name
+unused for longest goes first. It must not know HTTP or blocks.
+"""
+
+from collections import OrderedDict
+
+from tao.core.ids import SessionId
+
+HEADER = b"x-session-id"
+"""vLLM echoes it as the `session_id` of stored blocks; an id in the body comes before it."""
+
+
+class SessionNames:
+    """Names that clients gave, by name and by session."""
+
+    def __init__(self, names_max: int) -> None:
+        self._names_max = names_max
+        self._session_of: OrderedDict[str, SessionId | None] = OrderedDict()
+        self._name_of: dict[SessionId, str] = {}
+
+    def learn(self, name: str, session: SessionId | None) -> None:
+        """A request of this session carries this name; None: of a turn whose blocks are nobody's."""
+        if name not in self._session_of:
+            self._session_of[name] = session
+            if session is not None:
+                self._name_of[session] = name
+        elif self._session_of[name] != session:
+            self._spoil(name)
+        self._session_of.move_to_end(name)
+        while len(self._session_of) > self._names_max:
+            self._spoil(next(iter(self._session_of)))
+            self._session_of.popitem(last=False)
+
+    def session(self, name: str) -> SessionId | None:
+        """Whom an engine means by a name; None where it may be several. A name that no client gave is an id of ours."""
+        return self._session_of.get(name, SessionId(name))
+
+    def name(self, session: SessionId) -> str:
+        """What engines call a session."""
+        return self._name_of.get(session, session)
+
+    def _spoil(self, name: str) -> None:
+        session = self._session_of[name]
+        if session is not None and self._name_of.get(session) == name:
+            del self._name_of[session]
+        self._session_of[name] = None
