@@ -62,6 +62,11 @@ def run(*arguments: str) -> Result:
             ("--replica", URL, "--config", "absent.toml"),
             "absent.toml: cannot be read: No such file or directory",
         ),
+        (
+            ("--replica", URL, "--record-trace", "/nowhere/live.jsonl"),
+            "/nowhere/live.jsonl: cannot be written",
+        ),
+        (("--replica", URL, "--record-trace", __file__), "is there already; name another file, or remove"),
         (("--replica", URL, "--record-log", "/nowhere/at/all.log"), "/nowhere/at/all.log"),
         (("--replica", URL, "--host", "192.0.2.1", "--port", "0"), "cannot listen on 192.0.2.1:0"),
         (("--replicas", URL), "No such option"),

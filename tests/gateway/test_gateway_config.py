@@ -168,6 +168,7 @@ def test_every_key_can_be_set(tmp_path: Path) -> None:
         capacity_tokens=7,
         record_log="a.log",
         record_snapshots="folder",
+        record_trace="live.jsonl",
     )
     document: dict[str, Any] = msgspec.to_builtins(config)
     lines = [f"{key} = {_toml(value)}" for key, value in document.items() if not isinstance(value, dict)]

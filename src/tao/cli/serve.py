@@ -26,8 +26,11 @@ from tao.gateway.probe import HttpProbe
 from tao.policies import POLICIES, UnknownPolicyError, make_policy
 from tao.policies.prediction import NoPredictionError, choose_predictor, predicting
 from tao.policies.returns import PREDICTORS, UnknownPredictorError
+from tao.record.livetrace import TraceRecorder
 from tao.record.log import LogWriter
 from tao.record.snapshots import SnapshotWriter
+from tao.traces import TraceError
+from tao.traces.writers.native import NativeFile
 
 GRACE_SECONDS = 1.0
 """What is still running after the drain gets this long to end by itself."""
@@ -103,6 +106,12 @@ GRACE_SECONDS = 1.0
     "--record-snapshots", metavar="DIR", help="Write every joint decision into this folder, for tao plan."
 )
 @click.option(
+    "--record-trace",
+    metavar="FILE",
+    help="Write the sessions to a new file as tao simulate and tao replay read them: counts, never text; "
+    "gzip if it ends in .gz.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     help="What is logged to standard error.  [default: info]",
@@ -162,14 +171,20 @@ async def _serve(config: GatewayConfig, policy: Policy) -> None:
                     kept(Path(config.state_file), predictor, config.state_period_seconds)
                 )
             sources, token = replica_sources(config), admin_token(config)
-            observers = _observers(config, stack)
             gateway = Gateway(
-                config, policy, upstream, probe, observers=observers, sources=sources, admin_token=token
+                config,
+                policy,
+                upstream,
+                probe,
+                observers=_observers(config, stack),
+                sources=sources,
+                admin_token=token,
+                recorder=_recorder(config, stack),
             )
             app = App(gateway, config.limits.body_bytes_max)
             at = serving(app, config.host, config.port, grace_seconds=GRACE_SECONDS)
             host, port = await stack.enter_async_context(at)
-        except ConfigError as error:
+        except (ConfigError, TraceError) as error:
             raise click.UsageError(str(error)) from error
         except OSError as error:
             raise click.UsageError(_reason(error)) from error
@@ -213,3 +228,14 @@ def _observers(config: GatewayConfig, stack: contextlib.AsyncExitStack) -> list[
     if config.record_snapshots is not None:
         observers.append(SnapshotWriter(Path(config.record_snapshots)).observe)
     return observers
+
+
+def _recorder(config: GatewayConfig, stack: contextlib.AsyncExitStack) -> TraceRecorder | None:
+    """The trace of the traffic, if asked for; what is still open at the end is written then. Raises `TraceError`."""
+    if config.record_trace is None:
+        return None
+    file = NativeFile(Path(config.record_trace))
+    stack.callback(file.close)
+    recorder = TraceRecorder(file)
+    stack.callback(recorder.close)
+    return recorder

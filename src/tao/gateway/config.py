@@ -91,7 +91,8 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `predictor`: who predicts returns; the policy's own choice where None. `state_file`: where what it learns outlives the
     process, saved every `state_period_seconds`. `plan_deadline_seconds`: a plan that takes longer is replaced by the
     fallback. `record_log`: a file for every event and its commands. `record_snapshots`: a folder for every joint
-    decision, as `tao plan` reads it. `log_format`: `console` or `json`.
+    decision, as `tao plan` reads it. `record_trace`: a file for the sessions, as `tao simulate` reads them. `log_format`:
+    `console` or `json`.
     """
 
     replicas: tuple[str, ...] = ()
@@ -110,6 +111,7 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     plan_deadline_seconds: float = 1.0
     record_log: str | None = None
     record_snapshots: str | None = None
+    record_trace: str | None = None
     log_format: str = "console"
     log_level: str = "info"
     limits: Limits = Limits()

@@ -39,6 +39,7 @@ from tao.gateway.wire.requests import MalformedRequestError, parse_request
 from tao.gateway.wire.sessions import IdentityConflictError
 from tao.planning import PlanWorker
 from tao.policies.prediction import prediction_of
+from tao.record.livetrace import TraceRecorder
 
 EXPIRY_SECONDS = 30.0
 MODELS_BYTES_MAX = 4 << 20
@@ -48,7 +49,7 @@ class Gateway:
     """One gateway. `start` before the first request, `drain` and `close` at the end.
 
     `solver` computes the plans; a process of its own unless one is given. `sources` tell of replicas beside those of the
-    configuration; `admin_token` lets operators change them while it runs.
+    configuration; `admin_token` lets operators change them while it runs. `recorder` makes a trace of the traffic.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Gateway:
         solver: PlanSolver | None = None,
         sources: Sequence[ReplicaSource] = (),
         admin_token: str | None = None,
+        recorder: TraceRecorder | None = None,
     ) -> None:
         self.config = config
         clock = ModelClock(config.speed)
@@ -73,11 +75,13 @@ class Gateway:
         self.driver = Driver(scheduler, clock, planner, (metrics.observe, *observers))
         self._tools = ToolService(self.driver, metrics.tool_reported)
         self.driver.watch(self._tools.observe)
+        if recorder is not None:
+            self.driver.watch(recorder.observe)
         self.fleet = Fleet(config, self.driver, probe)
         self._roster = Roster(self.fleet, config.replicas, sources, config.discovery.removal_seconds_max)
         self._operators = Operators(self.fleet, self._roster, admin_token)
         self._upstream = upstream
-        self._turns = TurnService(config, self.driver, self.fleet, upstream, self._tools)
+        self._turns = TurnService(config, self.driver, self.fleet, upstream, self._tools, recorder=recorder)
         self._admin = Admin(self.driver, self.fleet, metrics, self._tools, prediction)
         self._tasks: list[asyncio.Task[None]] = []
         self._serving: dict[asyncio.Task[Any], None] = {}

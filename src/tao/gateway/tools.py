@@ -187,7 +187,7 @@ class ToolService:
         by_client = len(_tools_of(session)) == sum(call.told for call in calls)
         fresh = [c for c in calls if not c.told and (_is_new(session, c) if _is_over(session) else by_client)]
         for call in fresh:
-            self._driver.feed(ToolBegan(self._driver.clock.now(), session.id, _core_call(call.tool)))
+            self._driver.feed(ToolBegan(self._driver.clock.now(), session.id, core_call(call.tool)))
             call.told = True
             call.phase = _phase_of(session)
         now_phase = _phase_of(session)
@@ -253,7 +253,8 @@ def _is_new(session: Session, call: Call) -> bool:
     return call.running and call.began_at >= phase.finished_at
 
 
-def _core_call(tool: ToolObservation) -> ToolCall:
+def core_call(tool: ToolObservation) -> ToolCall:
+    """What the core is told of a tool."""
     return ToolCall(
         tool.name, tool.command_head or "", tool.sleep_seconds, tool.timeout_seconds, tool.background
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import structlog
 
 from tao.core.commands import DispatchTurn, Refusal, RefuseTurn
-from tao.core.events import SessionEnded, ToolCall, TurnArrived, Usage
+from tao.core.events import SessionEnded, TurnArrived, Usage
 from tao.core.ids import ReplicaId, SessionId, TurnId
 from tao.gateway.config import GatewayConfig
 from tao.gateway.driver import Driver, Ticket
@@ -34,8 +34,7 @@ from tao.gateway.replies import (
     session_headers,
     takes_events,
 )
-from tao.gateway.tools import ToolService
-from tao.gateway.wire import lenient
+from tao.gateway.tools import ToolService, core_call
 from tao.gateway.wire.dialects import Dialect
 from tao.gateway.wire.facts import ResponseFacts
 from tao.gateway.wire.headers import Headers
@@ -45,6 +44,7 @@ from tao.gateway.wire.refusals import Problem, error_event, keep_alive
 from tao.gateway.wire.requests import ParsedRequest
 from tao.gateway.wire.sessions import Resolution, SessionIndex
 from tao.gateway.wire.tokens import TokenEstimator, output_tokens
+from tao.record.livetrace import TraceRecorder
 
 PROGRESS_TOKENS = 64
 """The core hears of a growing output every so many pieces."""
@@ -75,9 +75,17 @@ class TurnService:
     """Serves the requests that are turns. One per gateway. `cutting`: a cancelled turn is cut off by a shutdown."""
 
     def __init__(
-        self, config: GatewayConfig, driver: Driver, fleet: Fleet, upstream: Upstream, tools: ToolService
+        self,
+        config: GatewayConfig,
+        driver: Driver,
+        fleet: Fleet,
+        upstream: Upstream,
+        tools: ToolService,
+        *,
+        recorder: TraceRecorder | None = None,
     ) -> None:
         self._config = config
+        self._recorder = recorder
         self._tools = tools
         self._driver = driver
         self._fleet = fleet
@@ -134,12 +142,15 @@ class TurnService:
         self._turns += 1
         turn_id = TurnId(f"t{self._turns}")
         identity = resolution.identity
-        text_bytes = resolution.chain.text_bytes if resolution.chain is not None else len(parsed.raw)
+        chain = resolution.chain
+        text_bytes = chain.text_bytes if chain is not None else len(parsed.raw)
         prompt_tokens = self._tokens.prompt_tokens(identity.session_id, text_bytes)
-        if _continues_stored(parsed):
+        if parsed.continues_stored:
             prompt_tokens += self._footprint_tokens(SessionId(identity.session_id))
         if resolution.hints.tool_durations:
             self._tools.measured(identity.session_id, resolution.hints.tool_durations)
+        if self._recorder is not None and chain is not None:
+            self._recorder.prompt(turn_id, chain.root, chain.root_bytes / max(1, text_bytes))
         event = TurnArrived(
             self._driver.clock.now(),
             turn_id,
@@ -276,12 +287,7 @@ class TurnService:
         usage = self._usage(turn, facts)
         if usage is None:
             turn.ticket.progress(output_tokens(facts, turn.parsed.max_tokens))
-        tools = tuple(
-            ToolCall(
-                tool.name, tool.command_head or "", tool.sleep_seconds, tool.timeout_seconds, tool.background
-            )
-            for tool in facts.tools(tools_declared=bool(turn.parsed.tools))
-        )
+        tools = tuple(map(core_call, facts.tools(tools_declared=bool(turn.parsed.tools))))
         turn.ticket.finished(usage, tools)
         self._tools.acts(turn.session)
         self._sessions.answered(
@@ -308,7 +314,7 @@ class TurnService:
         if facts.usage is None:
             return None
         chain = turn.resolution.chain
-        if chain is not None and not _continues_stored(turn.parsed):
+        if chain is not None and not turn.parsed.continues_stored:
             now = asyncio.get_running_loop().time()
             self._tokens.learn(turn.session, chain.text_bytes, facts.usage.prompt_tokens, now)
         return Usage(facts.usage.prompt_tokens, facts.usage.output_tokens, facts.usage.cached_tokens)
@@ -330,17 +336,9 @@ class TurnService:
             await turn.client.send(error_event(turn.dialect, Problem.UPSTREAM_FAILED, message))
         turn.client.abort()
 
-    # --- small things -----------------------------------------------------------------------------------------------
-
     def _end_session_if_due(self, turn: _Turn) -> None:
-        alone = turn.resolution.identity.source is IdentitySource.ANONYMOUS
-        if alone or turn.resolution.hints.final:
+        if turn.resolution.identity.source is IdentitySource.ANONYMOUS or turn.resolution.hints.final:
             self.forget_session(turn.session)
-
-
-def _continues_stored(parsed: ParsedRequest) -> bool:
-    """Whether the engine has the conversation and the request carries only what is new."""
-    return lenient.text(parsed.body, "previous_response_id") is not None
 
 
 def _observer(dialect: Dialect, answer: Answer) -> ResponseObserver:

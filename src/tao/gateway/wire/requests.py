@@ -58,6 +58,11 @@ class ParsedRequest:
         return lenient.items(self.body, "tools") or lenient.items(self.body, "functions")
 
     @property
+    def continues_stored(self) -> bool:
+        """Whether the engine has the conversation and the request carries only what is new."""
+        return lenient.text(self.body, "previous_response_id") is not None
+
+    @property
     def wants_usage(self) -> bool:
         """True where the answer will carry usage: always, except OpenAI streams that did not ask for it."""
         if not self.stream or self.dialect in {Dialect.OPENAI_RESPONSES, Dialect.ANTHROPIC_MESSAGES}:
