@@ -11,17 +11,20 @@ import datetime
 import json
 import os
 import platform
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import bench
-from benchmarks.live import routers
-from benchmarks.live.peers import Peer, chosen
+from benchmarks.live import engines, report, routers
+from benchmarks.live.peers import PEERS, Peer, chosen
 from benchmarks.live.processes import ServiceError
 
-RESULTS = Path(__file__).resolve().parents[1] / "results"
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "benchmarks" / "results"
+LOGS = ROOT / "build" / "live"
 ROUTER_PEERS = (
     "round-robin",
     "vllm-router-round-robin",
@@ -31,6 +34,25 @@ ROUTER_PEERS = (
     "tao-round-robin",
     "tao",
 )
+ENGINE_PEERS = (
+    "round-robin",
+    "vllm-router-cache-aware",
+    "vllm-router-consistent-hash",
+    "vllm-router-sticky",
+    "vllm-router-programs",
+    "sglang-router-cache-aware",
+    "tao-round-robin",
+    "tao",
+)
+QUICK = {
+    "sessions": 6,
+    "turns_max": 8,
+    "concurrency": 5,
+    "peak_tokens": 800,
+    "kv_tokens": 1_536,
+    "window_tokens": 1_024,
+}
+"""As short of memory as a whole run, and a tenth of its tokens."""
 
 
 def plain(value: Any) -> Any:
@@ -54,7 +76,6 @@ def write(path: Path, result: dict[str, Any]) -> None:
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({**heading, **result}, indent=1, default=plain) + "\n")
-    print(f"written: {path}", flush=True)
 
 
 def run_routers(options: argparse.Namespace, peers: Sequence[Peer]) -> None:
@@ -70,24 +91,83 @@ def run_routers(options: argparse.Namespace, peers: Sequence[Peer]) -> None:
     write(options.out / "live-routers.json", {**result, "rounds_of_each": figures})
 
 
-def main() -> int:
-    """0 when all was measured, 1 when a process failed, 2 for bad input."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.live", description=__doc__.split("\n", 1)[0])
+def run_engines(options: argparse.Namespace, peers: Sequence[Peer]) -> None:
+    """Say what it will take, run, and write the JSON file anew after each run, so that a stopped one keeps its figures."""
+    given = {"sessions": options.sessions, "concurrency": options.concurrency, "kv_tokens": options.kv_tokens}
+    changed = {name: value for name, value in given.items() if value is not None}
+    config = engines.LiveConfig(
+        final_header=options.final_header, **{**(QUICK if options.quick else {}), **changed}
+    )
+    repeats = 1 if options.quick else options.repeats
+    runs = repeats * len(peers)
+    run, usual, worst = engines.estimate(config, runs)
+    print(
+        f"engines: {runs} runs of {run.sessions} sessions, {run.turns} turns, {run.prompt_tokens} prompt tokens "
+        f"(new: {run.new_prompt_tokens}), {run.output_tokens} output tokens; about {usual / 60:.0f} min, "
+        f"without any cache hit {worst / 60:.0f} min",
+        flush=True,
+    )
+    rows: list[dict[str, Any]] = []
+    out = options.out / "live-engines.json"
+
+    def on_row(row: dict[str, Any]) -> None:
+        rows.append(row)
+        print(f"{len(rows)}/{runs} {report.row_text(row)}", flush=True)
+        result = {"config": config, "totals": run, "repeats": repeats, "medians": report.medians(rows)}
+        write(out, {**result, "comparisons": report.comparisons(rows), "rows": rows})
+
+    engines.measure(config, peers, repeats, options.logs, on_row)
+    print(report.table(rows), flush=True)
+    out.with_suffix(".svg").write_text(report.plot(rows))
+
+
+def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The command line; exits with 2 for one that is wrong."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.live", description=(__doc__ or "").split("\n", 1)[0]
+    )
     parser.add_argument("part", nargs="?", choices=("all", "routers", "engines"), default="all")
-    parser.add_argument("--repeats", type=int, default=5, help="alternating repeats (default: 5)")
-    parser.add_argument("--peers", help="comma-separated names; default: all")
+    parser.add_argument("--repeats", type=positive, default=5, help="alternating repeats (default: 5)")
+    parser.add_argument("--peers", help=f"comma-separated names, of {', '.join(PEERS)}; default: most")
+    parser.add_argument("--sessions", type=positive, help="sessions of each run on engines")
+    parser.add_argument("--concurrency", type=positive, help="sessions at a time")
+    parser.add_argument("--kv-tokens", type=positive, help="KV cache of each replica")
+    parser.add_argument(
+        "--final-header", metavar="NAME", help="header with a session's last turn (default: none)"
+    )
     parser.add_argument("--quick", action="store_true", help="a smoke run: it works, its figures say nothing")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the JSON files")
-    options = parser.parse_args()
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the JSON files and the plot")
+    parser.add_argument("--logs", type=Path, default=LOGS, help="folder for the logs of all processes")
+    return parser.parse_args(arguments)
+
+
+def positive(text: str) -> int:
+    """A whole number of at least 1."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {text}")
+    return number
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0 when all was measured, 1 when a process failed, 2 for bad input, 130 after Ctrl-C."""
+    options = options_of(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended too
     try:
-        names = options.peers.split(",") if options.peers else ROUTER_PEERS
-        run_routers(options, chosen(names))
+        named = options.peers.split(",") if options.peers else None
+        if options.part != "engines":
+            run_routers(options, chosen(named or ROUTER_PEERS))
+        if options.part != "routers":
+            run_engines(options, chosen(named or ENGINE_PEERS))
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
     except ServiceError as error:
         print(error, file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("interrupted: the JSON file has the runs that had ended", file=sys.stderr)
+        return 130
     return 0
 
 
