@@ -152,7 +152,6 @@ def positive(text: str) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """0 when all was measured, 1 when a process failed, 2 for bad input, 130 after Ctrl-C."""
     options = options_of(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended too
     try:
         named = options.peers.split(",") if options.peers else None
         if options.part != "engines":
@@ -172,4 +171,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended too
     sys.exit(main())
