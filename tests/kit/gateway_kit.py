@@ -32,6 +32,7 @@ from tao.gateway.probe import HttpProbe
 from tao.gateway.sources import ReplicaSource
 from tao.planning import Answer, Problem, WorkerStats, solve
 from tao.policies import make_policy
+from tao.record.livetrace import TraceRecorder
 
 MODEL = "m"
 SECONDS_MAX = 10.0
@@ -193,6 +194,7 @@ async def fronted(
     observers: Sequence[Observer] = (),
     sources: Sequence[ReplicaSource] = (),
     admin_token: str | None = None,
+    recorder: TraceRecorder | None = None,
     **settings: Any,
 ) -> AsyncIterator[Front]:
     """A gateway in front of these replicas. `settings` are fields of `GatewayConfig`."""
@@ -212,6 +214,7 @@ async def fronted(
         solver=InlineSolver(),
         sources=sources,
         admin_token=admin_token,
+        recorder=recorder,
     )
     front = Front(gateway, "", plain_http())
     try:

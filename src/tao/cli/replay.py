@@ -16,8 +16,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from tao.cli.span import seconds_range
 from tao.record.summary import Distribution, RunSummary, summarise
-from tao.replay import EndpointError, Replay, ReplayConfig, ReplayProgress
+from tao.replay import EndpointError, Replay, ReplayConfig, ReplayProgress, ToldOfTools
 from tao.replay.progress import OnProgress
 from tao.traces import Selection, SkippedLines, TraceError, read_trace, refuse, sample_path, select_sessions
 
@@ -49,6 +50,19 @@ LAG_SECONDS_WORTH_A_WORD = 0.5
 )
 @click.option("--final-header", metavar="NAME", help="Header sent with a session's last turn.")
 @click.option(
+    "--tell-tools",
+    type=click.Choice([told.value for told in ToldOfTools]),
+    default=ToldOfTools.NOTHING.value,
+    show_default=True,
+    help="Report to TAO's tools API when a tool starts: its name, or also when it returns.",
+)
+@click.option(
+    "--tool-delay",
+    callback=seconds_range,
+    metavar="MIN:MAX",
+    help="One fixed extra delay of each session's tools, drawn by --seed.",
+)
+@click.option(
     "--run-id", default="", help="Put before ids and into texts: a repeated run finds no warm cache."
 )
 @click.option(
@@ -73,6 +87,8 @@ def command(  # noqa: PLR0917 - click passes options as they are named
     api_key: str | None,
     session_header: str,
     final_header: str | None,
+    tell_tools: str,
+    tool_delay: tuple[float, float] | None,
     run_id: str,
     skip_bad_lines: bool,
 ) -> None:
@@ -102,6 +118,8 @@ def command(  # noqa: PLR0917 - click passes options as they are named
             final_header=final_header,
             run_id=run_id,
             seed=seed,
+            told_of_tools=ToldOfTools(tell_tools),
+            tool_delay_seconds=tool_delay,
         )
         skipped = SkippedLines()
         chosen = select_sessions(
@@ -146,6 +164,9 @@ def _replay(
         "sessions_shortened": chosen.sessions_shortened,
         "sessions_dropped": chosen.sessions_dropped,
         "lines_skipped": skipped.count,
+        "tool_delay_seconds": config.tool_delay_seconds,
+        "told_of_tools": config.told_of_tools.value,
+        "tool_reports_failed": run.reports_failed,
         "client_lag_seconds_max": run.lag_seconds_max,
         **summary.to_json_dict(),
     }
@@ -229,6 +250,8 @@ def _say_failures(run: Replay, summary: RunSummary, *, interrupted: bool) -> Non
         )
     if summary.turns and not summary.prompt_tokens:
         _say("the endpoint reports no usage: no hit rate and no throughput can be given")
+    if run.reports_failed:
+        _say(f"reports of tools that the endpoint did not take: {run.reports_failed}")
     if run.lag_seconds_max > LAG_SECONDS_WORTH_A_WORD:
         _say(
             f"this client noticed the end of a wait up to {run.lag_seconds_max:.1f} model s late: "

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import click
 
 from tao.cli.runs import SAMPLE, read_sessions, repeat_command, run_with_progress, write_text
+from tao.cli.span import seconds_range
 from tao.core import SchedulerSettings
 from tao.enginemodel import load_profile, profile_names
 from tao.policies import make_policy
@@ -41,22 +42,6 @@ def number_list(kind: type[int] | type[float]) -> Callable[..., tuple[int | floa
         return numbers
 
     return convert
-
-
-def seconds_range(
-    ctx: click.Context, param: click.Parameter, value: str | None
-) -> tuple[float, float] | None:
-    """An option's callback: MIN:MAX in seconds."""
-    if value is None:
-        return None
-    least, _, most = value.partition(":")
-    try:
-        bounds = float(least), float(most)
-    except ValueError:
-        bounds = (-1.0, 0.0)
-    if not 0 <= bounds[0] <= bounds[1] < float("inf"):
-        raise click.BadParameter(f"{value!r}: give seconds as MIN:MAX, such as 2:10", ctx, param)
-    return bounds
 
 
 @click.command()

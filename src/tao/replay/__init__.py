@@ -4,8 +4,8 @@ It takes sessions from `tao.traces` and hands turns to `tao.record`. It must not
 endpoint: an engine, a gateway, or the emulator.
 """
 
-from tao.replay.config import EndpointError, ReplayConfig
+from tao.replay.config import EndpointError, ReplayConfig, ToldOfTools
 from tao.replay.progress import ReplayProgress
 from tao.replay.run import Replay, replay
 
-__all__ = ["EndpointError", "Replay", "ReplayConfig", "ReplayProgress", "replay"]
+__all__ = ["EndpointError", "Replay", "ReplayConfig", "ReplayProgress", "ToldOfTools", "replay"]

@@ -16,6 +16,9 @@ class ModelClock:
     def now(self) -> float:
         return (time.monotonic() - self._origin) * self._speed
 
+    def wall_seconds(self, model_seconds: float) -> float:
+        return model_seconds / self._speed
+
     async def sleep_until(self, at: float) -> None:
         """Return at model time `at`, at once if it has passed."""
         wait_wall_seconds = (at - self.now()) / self._speed

@@ -4,11 +4,20 @@ Values and their checks only. It must not know asyncio or HTTP.
 """
 
 from dataclasses import dataclass
+from enum import StrEnum
 from urllib.parse import urlsplit
 
 
 class EndpointError(Exception):
     """The endpoint cannot be replayed against at all; the message says why and what to do."""
+
+
+class ToldOfTools(StrEnum):
+    """What an endpoint is told of tools beside the turns: nothing, their names, or also when they return (an oracle)."""
+
+    NOTHING = "nothing"
+    NAMES = "names"
+    RETURNS = "returns"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +38,9 @@ class ReplayConfig:
     - `final_header`: header sent as `true` with the last turn of a session (None = none).
     - `run_id`: put before session ids and into texts, so that a repeated run is new to the gateway and its
     caches.
+    - `told_of_tools`: what the endpoint's tools API is told when a tool starts.
+    - `tool_delay_seconds`: (least, most) of one fixed extra delay of each session's tools, drawn by `seed`, model
+    seconds.
     - `seed`: of the texts; equal seeds give equal prompts as long as the answers are equal.
     """
 
@@ -46,6 +58,8 @@ class ReplayConfig:
     final_header: str | None = None
     run_id: str = ""
     seed: int = 0
+    told_of_tools: ToldOfTools = ToldOfTools.NOTHING
+    tool_delay_seconds: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         url = urlsplit(self.target)
@@ -59,6 +73,10 @@ class ReplayConfig:
             _require("chars_per_token", self.chars_per_token, 0.1, 100)
         _require("turn_wall_seconds_max", self.turn_wall_seconds_max, 0.01, 1e6)
         _require("retries_max", self.retries_max, 0, 100)
+        if self.tool_delay_seconds is not None:
+            least, most = self.tool_delay_seconds
+            _require("the least tool delay", least, 0, 1e6)
+            _require("the most tool delay", most, least, 1e6)
 
     @property
     def base_url(self) -> str:

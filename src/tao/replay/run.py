@@ -19,7 +19,9 @@ from tao.replay.conversation import SHARED_SHARE_MAX, Conversation, SharedPrompt
 from tao.replay.endpoint import first_model, open_http, tokenized_length
 from tao.replay.progress import OnProgress, Tally
 from tao.replay.text import TextPool, TokenRatio
+from tao.replay.tools import ToolTeller
 from tao.replay.turn import TurnRunner
+from tao.traces.delay import fixed_delay_seconds
 from tao.traces.family import family_trees
 from tao.traces.model import TraceSession
 
@@ -57,6 +59,12 @@ class Replay:
         self._ratio = TokenRatio(config.chars_per_token)
         self._pool = TextPool(config.seed)
         self._shared = SharedPrompts(self._pool, self._ratio)
+        self._teller: ToolTeller | None = None
+
+    @property
+    def reports_failed(self) -> int:
+        """Reports of tools that the endpoint did not take."""
+        return 0 if self._teller is None else self._teller.failures
 
     @property
     def measurements(self) -> list[TurnMeasurement]:
@@ -79,6 +87,7 @@ class Replay:
                 http, config.base_url, self.model, config.turn_wall_seconds_max, self._clock.now
             )
             turns = TurnRunner(config, client, self._clock, self._tally)
+            self._teller = ToolTeller(http, config, self._clock)
             waiting = deque(self._roots)
             async with asyncio.TaskGroup() as group:
                 for _ in range(min(config.concurrency, len(waiting))):
@@ -108,6 +117,9 @@ class Replay:
                 for child in self._children.get((session.session_id, index), ())
             ]
             if index + 1 < len(session.turns):
+                if self._teller is not None:
+                    seconds = self._tool_seconds(session, index)
+                    group.create_task(self._teller.started(session, index, seconds))
                 tool_ended_at = await self._wait_after(session, index, measured.finished_at, children)
         self._tally.session_done()
 
@@ -119,7 +131,7 @@ class Replay:
         """
         turn = session.turns[index]
         human_seconds = min(turn.human_seconds, self._config.human_wait_seconds_max)
-        ends_at = finished_at + turn.tool_seconds + human_seconds
+        ends_at = finished_at + self._tool_seconds(session, index) + human_seconds
         if children and turn.tool is not None and not turn.tool.background:
             await asyncio.wait(children)
             ends_at = self._clock.now() + human_seconds
@@ -127,6 +139,16 @@ class Replay:
         self.lag_seconds_max = max(self.lag_seconds_max, self._clock.now() - ends_at)
         tool_was_last = turn.tool is not None and not turn.tool.is_human and not human_seconds
         return self._clock.now() if tool_was_last else None
+
+    def _tool_seconds(self, session: TraceSession, index: int) -> float:
+        """How long the tool after a turn takes, the session's own delay included; 0 without a tool."""
+        tool, span = session.turns[index].tool, self._config.tool_delay_seconds
+        if tool is None or tool.is_human:
+            return 0.0
+        delay_seconds = (
+            0.0 if span is None else fixed_delay_seconds(session.session_id, span, self._config.seed)
+        )
+        return tool.duration_seconds + delay_seconds
 
     def _conversation(self, session: TraceSession) -> Conversation:
         shared = session.shared_prefix_tokens

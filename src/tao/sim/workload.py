@@ -13,6 +13,7 @@ from typing import Protocol
 
 from tao.core.ids import SessionId
 from tao.sim.played import PlayedSession
+from tao.traces.delay import fixed_delay_seconds
 from tao.traces.family import family_trees
 from tao.traces.model import TraceSession
 
@@ -132,8 +133,8 @@ class Workload:
         settings = self._settings
         delay_seconds = 0.0
         if settings.tool_delay_seconds is not None:
-            chance = random.Random(f"{settings.seed} tool delay {trace.session_id}")  # noqa: S311
-            delay_seconds = chance.uniform(*settings.tool_delay_seconds)
+            span = settings.tool_delay_seconds
+            delay_seconds = fixed_delay_seconds(trace.session_id, span, settings.seed)
         return PlayedSession(
             id=SessionId(trace.session_id),
             trace=trace,
