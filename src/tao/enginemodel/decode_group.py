@@ -78,13 +78,16 @@ class DecodeGroup:
         """New blocks that the steps [first, end) from now need together."""
         size = self._block_tokens
         rounds, rest = divmod(end - first, size)
-        needed = rounds * self.size
-        if rest:
-            residues = self._residues
-            start = (1 - self.clock - first) % size
-            for index in range(start, start - rest, -1):  # negative ones count from the end: modulo the size
-                needed += residues[index]
-        return needed
+        if not rest:
+            return rounds * self.size
+        residues = self._residues
+        last = (1 - self.clock - first) % size + 1
+        least = last - rest
+        if least >= 0:
+            return rounds * self.size + sum(residues[least:last])
+        return (
+            rounds * self.size + sum(residues[:last]) + sum(residues[least:])
+        )  # from the end: modulo the size
 
     def steps_within(self, blocks: int, steps_max: int) -> int:
         """Most steps (<= steps_max) for which `blocks` new blocks suffice."""

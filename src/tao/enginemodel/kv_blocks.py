@@ -27,10 +27,11 @@ class KvBlocks:
 
     def take(self, blocks: int) -> None:
         """Take blocks, evicting idle ones where no empty ones are left; there must be as many."""
-        self.free -= blocks
-        if self.free < 0:
-            self.cache.evict(-self.free)
-            self.free = 0
+        left = self.free - blocks
+        if left < 0:
+            self.cache.evict(-left)
+            left = 0
+        self.free = left
 
     def admit(self, live: Live, target: int) -> bool:
         """Hold what is cached of the first `target` tokens (never the last one) and blocks for the rest.

@@ -135,20 +135,24 @@ class PrefixCache:
         assert blocks <= self.idle_blocks, "eviction of blocks that are in use"
         self.blocks -= blocks
         self.idle_blocks -= blocks
+        idle, observer = self._idle, self._observer
         while blocks > 0:
-            run = next(iter(self._idle))
-            keep = max(run.start, run.end - blocks)
-            blocks -= run.end - keep
-            if self._observer is not None:
-                self._observer.removed(run.chain, keep, run.end)
-            if keep > run.start:
+            run = next(iter(idle))
+            start, end = run.start, run.end
+            keep = end - blocks
+            if keep > start:  # the usual case: its tail is enough
                 run.end = keep
                 run.end_identity = 0
-            else:
-                del self._idle[run]
-                assert run.parent is not None
-                assert not run.children
-                del run.parent.children[run.first_identity]
+                if observer is not None:
+                    observer.removed(run.chain, keep, end)
+                return
+            blocks -= end - start
+            del idle[run]
+            assert run.parent is not None
+            assert not run.children
+            del run.parent.children[run.first_identity]
+            if observer is not None:
+                observer.removed(run.chain, start, end)
 
     def clear(self) -> None:
         """Forget everything; nothing may be pinned."""

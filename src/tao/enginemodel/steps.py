@@ -117,32 +117,37 @@ class Steps:
                 needed = group.blocks_needed_next()
             blocks.take(needed)
         preempted = self.preemptions != preemptions
-        budget = tokens = self._batched_tokens - group.size
-        seconds = 0.0
+        decoding = group.size
+        budget = tokens = self._batched_tokens - decoding
+        chunks_seconds = 0.0
         if self._partial is not None:
-            tokens, seconds = self._prefill(self._partial, tokens)
+            tokens, chunks_seconds = self._prefill(self._partial, tokens)
             tokens = budget - tokens
         if self.waiting and tokens and not preempted:
-            seconds += self._admit(tokens)
-        self.leap = self._form_leap(now, seconds, budget, preempted)
-
-    def _form_leap(self, now: float, chunks_seconds: float, budget: int, preempted: bool) -> Leap:
-        """The step just formed and those behind it that are bound to be of the same kind."""
-        group, chunks, partial = self.group, self._chunks, self._partial
-        steps, chunk_tokens, growth = 1, 0, 0.0
-        if not group.size:
-            assert chunks, "a step without work"
-            seconds = self._fixed_seconds + chunks_seconds
+            chunks_seconds += self._admit(tokens)
+        if not decoding:
+            assert self._chunks, "a step without work"
+            self.leap = self._leap(now, self._fixed_seconds + chunks_seconds, 0.0, budget, preempted)
         else:
-            seconds = self._base_seconds[group.size] + self._context_seconds * group.context_tokens
-            seconds += chunks_seconds
-            growth = self._context_seconds * group.size
+            per_token = self._context_seconds
+            seconds = self._base_seconds[decoding] + per_token * group.context_tokens + chunks_seconds
+            self.leap = self._leap(now, seconds, per_token * decoding, budget, preempted)
+
+    def _leap(self, now: float, seconds: float, growth: float, budget: int, preempted: bool) -> Leap:
+        """The step just formed and those behind it that are bound to be of the same kind.
+
+        `seconds` is how long this one takes, `growth` how much longer each next one takes for what is decoded.
+        """
+        group, chunks, partial = self.group, self._chunks, self._partial
+        chunk_tokens = 0
         if not chunks:
             # Whoever was preempted may come back with the next step, unlike others that wait.
             steps = 1 if preempted else group.steps_to_finish()
-        elif partial is not None and len(chunks) == 1 and not self.blocks.may_be_cached(partial):
+        elif partial is None or len(chunks) > 1 or self.blocks.may_be_cached(partial):
+            return Leap(now, seconds, growth, 1)
+        else:
             # One prompt takes the whole token budget, and so it will until its last chunk.
-            steps += (partial.target - partial.computed - 1) // budget
+            steps = 1 + (partial.target - partial.computed - 1) // budget
             if group.size:
                 steps = min(steps, group.steps_to_finish())
             chunk_tokens = budget
@@ -167,13 +172,13 @@ class Steps:
             self.blocks.store(live, live.computed)
 
     def finish_step(self, leap: Leap) -> None:
-        group = self.group
-        if leap.steps > 1:
-            self.book(leap, leap.steps)
+        group, steps = self.group, leap.steps
+        if steps > 1:
+            self.book(leap, steps)
         now = leap.end
         self.leap = None
-        self.generation_tokens += leap.steps * group.size
-        group.advance(leap.steps)
+        self.generation_tokens += steps * group.size
+        group.advance(steps)
         while (live := group.pop_finished()) is not None:
             self._finish(live, now)
         if self._chunks:
