@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import bench
-from benchmarks.live import engines, report, routers
+from benchmarks.live import engines, page, report, routers
 from benchmarks.live.peers import PEERS, Peer, chosen
 from benchmarks.live.processes import ServiceError
 
@@ -78,6 +78,20 @@ def write(path: Path, result: dict[str, Any]) -> None:
     path.write_text(json.dumps({**heading, **result}, indent=1, default=plain) + "\n")
 
 
+def is_published(options: argparse.Namespace) -> bool:
+    """Whether the figures go into the documentation: a whole run whose results are kept with the project."""
+    return options.out == RESULTS and not options.quick and options.peers is None
+
+
+def provenance(runs: str) -> str:
+    """When and on what, as a sentence under a heading."""
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        f"{now:%Y-%m-%d}, commit `{bench.commit()}`, {bench.processor()}, {os.cpu_count()} cores, load average "
+        f"{os.getloadavg()[2]:.1f} in the last quarter of an hour; medians of {runs} with their intervals."
+    )
+
+
 def run_routers(options: argparse.Namespace, peers: Sequence[Peer]) -> None:
     """Measure, print the table, write the JSON file."""
     rounds = 2 if options.quick else options.repeats
@@ -89,6 +103,8 @@ def run_routers(options: argparse.Namespace, peers: Sequence[Peer]) -> None:
     print(routers.table(figures), flush=True)
     result = {"rounds": rounds, "medians": routers.medians_of(figures), "verdicts": routers.verdicts(figures)}
     write(options.out / "live-routers.json", {**result, "rounds_of_each": figures})
+    if is_published(options):
+        page.renew("routers", f"{provenance(f'{rounds} rounds')}\n\n{routers.table(figures)}")
 
 
 def run_engines(options: argparse.Namespace, peers: Sequence[Peer]) -> None:
@@ -119,6 +135,10 @@ def run_engines(options: argparse.Namespace, peers: Sequence[Peer]) -> None:
     engines.measure(config, peers, repeats, options.logs, on_row)
     print(report.table(rows), flush=True)
     out.with_suffix(".svg").write_text(report.plot(rows))
+    if is_published(options):
+        page.PLOT.write_text(report.plot(rows))
+        shown = "![Session latency, time to first token and hit rate of each](../images/live-engines.svg)"
+        page.renew("engines", f"{provenance(f'{repeats} repeats')}\n\n{report.table(rows)}\n{shown}")
 
 
 def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:

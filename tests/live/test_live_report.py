@@ -3,6 +3,9 @@
 import xml.etree.ElementTree as ET
 from typing import Any
 
+import pytest
+
+from benchmarks.live.page import PAGE, replaced
 from benchmarks.live.report import comparisons, medians, plot, row_text, table
 from tao.report.statistics import Verdict
 
@@ -65,3 +68,22 @@ def test_the_plot_is_well_formed_and_stays_inside() -> None:
 
 def test_one_run_is_told_in_a_line() -> None:
     assert "repeat 1, tao: session latency, mean, s 50.0" in row_text(ROWS[5])
+
+
+def test_a_run_renews_its_own_block_of_the_page() -> None:
+    text = "".join(
+        f"<!-- measured: {name} -->\nold {name}\n<!-- end of measured -->\n\nkept\n" for name in ("a", "b")
+    )
+    renewed = replaced(text, "a", "| new |\n")
+    assert "old a" not in renewed
+    assert "<!-- measured: a -->\n\n| new |\n\n<!-- end of measured -->\n\nkept\n" in renewed
+    assert renewed.endswith("<!-- measured: b -->\nold b\n<!-- end of measured -->\n\nkept\n")
+    assert replaced(renewed, "a", "| new |") == renewed
+    with pytest.raises(ValueError, match="no block <!-- measured: c"):
+        replaced(text, "c", "")
+
+
+def test_the_page_has_the_blocks_of_both_parts() -> None:
+    text = PAGE.read_text()
+    for block in ("routers", "engines"):
+        assert replaced(text, block, "x") != text
