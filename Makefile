@@ -14,7 +14,7 @@ CODE := src tests scripts benchmarks examples
 COVERED := core=98 planning=98 policies=98
 MEASURED := $(foreach gate,$(COVERED),--cov=tao.$(firstword $(subst =, ,$(gate))))
 
-.PHONY: help setup clients engine fmt check test demo peers bench bench-live docs docs-serve test-engine lock clean
+.PHONY: help setup clients engine fmt check test demo peers bench bench-live docs docs-serve test-engine test-clients lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,7 +25,8 @@ setup: .venv/.installed ## Make .venv with the package and its development tools
 	@$(PYTHON) scripts/make_venv.py .venv --depends pyproject.toml --depends $(LOCKS)/dev.lock -- \
 		--constraint $(LOCKS)/dev.lock --editable '.[dev,docs]'
 
-clients: .venvs/mini-swe-agent/.installed ## Install the client programs that tests drive
+clients: .venvs/mini-swe-agent/.installed ## Install the coding agents that tests drive (1.6 GB)
+	@$(PYTHON) scripts/setup_clients.py
 
 .venvs/mini-swe-agent/.installed: $(LOCKS)/clients.lock scripts/make_venv.py | setup
 	@$(PYTHON) scripts/make_venv.py .venvs/mini-swe-agent --depends $(LOCKS)/clients.lock -- \
@@ -50,13 +51,16 @@ check: setup ## Lint, types, import contracts, documentation, house rules
 	$(BIN)/mkdocs build --quiet --strict --site-dir build/site
 	$(BIN)/pytest -q tests/frame -m "not slow"
 
-test: setup clients ## Run the tests with the coverage gates (not the real engine)
-	$(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadgroup -m "not engine" \
+test: setup .venvs/mini-swe-agent/.installed ## Run the tests with the coverage gates (no real engine, no agents)
+	$(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadgroup -m "not engine and not agents" \
 		$(MEASURED) --cov-report= --cov-report=json:build/coverage.json
 	$(BIN)/python scripts/check_coverage.py build/coverage.json $(COVERED)
 
 test-engine: setup engine ## Run the tests against a real vLLM on the CPU
 	$(BIN)/pytest -m engine --durations=3 --durations-min=1 tests/engine
+
+test-clients: setup clients engine ## Run coding agents through tao serve: emulated replicas, then a real vLLM
+	$(BIN)/pytest -m agents --durations=10 --durations-min=1 tests/clients
 
 demo: setup ## Two emulated replicas under memory pressure: round-robin beside tao
 	$(BIN)/tao demo

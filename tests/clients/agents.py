@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from setup_clients import PROGRAMS
-
 from tests.clients.mini_swe_agent import executable
 
 MODEL = "tiny"
@@ -27,6 +26,7 @@ class Job:
     task: str
     home: Path
     turns_max: int = 8
+    answer_regex: str = ""  # what a real engine's random model is to answer with, where the agent can pass it on
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Agent:
 def environment(home: Path, **more: str) -> dict[str, str]:
     """A clean environment: only PATH is the caller's."""
     folders = {"XDG_CONFIG_HOME": ".config", "XDG_DATA_HOME": ".data", "XDG_CACHE_HOME": ".cache"}
-    proxies = {name: NOWHERE for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")}
+    proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), NOWHERE)
     return {
         "PATH": os.environ["PATH"],
         "HOME": str(home),
@@ -155,6 +155,11 @@ def mini_swe_agent(job: Job) -> Launch:
         *("--config", "mini.yaml", "--config", f"model.model_kwargs.api_base={job.url}/v1"),
         *("--config", f"agent.step_limit={job.turns_max}", "--output", str(job.home / "trajectory.json")),
     ]
+    files = {}
+    if job.answer_regex:
+        body = {"structured_outputs": {"regex": job.answer_regex}}
+        files["answers.yaml"] = json.dumps({"model": {"model_kwargs": {"extra_body": body}}})
+        command += ["--config", str(job.home / "answers.yaml")]
     return Launch(
         command,
         environment(
@@ -164,7 +169,7 @@ def mini_swe_agent(job: Job) -> Launch:
             MSWEA_CONFIGURED="true",
             MSWEA_COST_TRACKING="ignore_errors",
         ),
-        {},
+        files,
     )
 
 

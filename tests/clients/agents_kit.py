@@ -20,7 +20,7 @@ from tao_process import TaoProcess, serve_arguments, tao
 from tests.clients.agent_process import AgentProcess
 from tests.clients.mini_swe_agent import COMPLETION_LINE
 
-TOOL_SECONDS_MAX = 60.0  # from the start of an agent until its first tool runs
+TOOL_SECONDS_MAX = 120.0  # from the start of an agent until its first tool runs
 SCRIPT = f"""
 [[rule]]
 system = "title"
@@ -104,8 +104,12 @@ async def desk(*replicas: str, directory: Path) -> AsyncIterator[Desk]:
             async def is_ready() -> bool:
                 return all((await http.get("/readyz")).json()["replicas"].values())
 
-            await until(is_ready)
-            yield Desk(gateway, http, log)
+            try:
+                await until(is_ready)
+                yield Desk(gateway, http, log)
+            except BaseException:
+                print(gateway.story())  # pytest shows it beside the failure
+                raise
 
 
 @asynccontextmanager

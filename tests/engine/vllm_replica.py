@@ -61,10 +61,11 @@ def free_port() -> int:
     return port
 
 
-def make_model(directory: Path, shape: str) -> None:
+def make_model(directory: Path, shape: str, context_tokens: int = 32_768) -> None:
     """Write the model with the engine's own interpreter, which has the tokenizer trainer."""
     script = ROOT / "scripts" / "make_tiny_model.py"
     command = [str(ENGINE_BIN / "python"), str(script), str(directory), "--shape", shape]
+    command += ["--context-tokens", str(context_tokens)]
     subprocess.run(command, check=True, timeout=60, stdin=subprocess.DEVNULL)
 
 
@@ -139,7 +140,7 @@ def start_replica(scratch: Path, options: ReplicaOptions | None = None) -> Itera
     options = options or ReplicaOptions()
     scratch.mkdir(parents=True, exist_ok=True)
     model, log_path = scratch / "model", scratch / "vllm.log"
-    make_model(model, options.shape)
+    make_model(model, options.shape, max(32_768, options.context_tokens_max))
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     started = time.monotonic()
