@@ -14,6 +14,7 @@ from gateway_kit import fronted, until
 from tao.client import ToolEvents
 from tao.client.litellm import LiteLLMToolEvents, tool_callback
 from tao.core.events import ToolFinished
+from tests.client.test_client_tools import COST_SECONDS_MAX, cost_seconds, nowhere, silent_server
 from tests.clients.mini_swe_agent import executable
 from tests.gateway_tools.tools_kit import acting, is_over
 
@@ -110,6 +111,21 @@ def test_responses_that_say_nothing_are_passed_over(response: Any) -> None:
     callback.log_pre_api_call("m", None, {})
     callback.log_pre_api_call("m", ["x", {"role": "tool"}], {})
     assert not callback._open
+
+
+@pytest.mark.parametrize("gateway", ["down", "silent"])
+def test_a_gateway_that_is_down_costs_an_agent_next_to_nothing(gateway: str) -> None:
+    """Both ends of its calls; the best of some rounds, since a busy machine is not the callback's doing."""
+    with silent_server() as silent:
+        events = ToolEvents(nowhere() if gateway == "down" else silent)
+        callback = LiteLLMToolEvents(events)
+
+        def round_trip() -> None:
+            callback.log_success_event({}, answer("s", ("a", "bash"), ("b", "read")), None, None)
+            callback.log_pre_api_call("m", results("a", "b"), {})
+
+        assert min(cost_seconds(round_trip, 10) for _round in range(5)) < COST_SECONDS_MAX
+        events.close()
 
 
 def test_open_calls_are_bounded() -> None:

@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 
 from tao.gateway.callbook import CallBook, ConflictError, TooManyCallsError, UnknownCallError
 from tao.gateway.toolreports import ReportKind, ToolReport, dynamo_record, stall_event, tool_event
+from tao.gateway.wire.dialects import Dialect
+from tao.gateway.wire.facts import ResponseFacts
 from tao.gateway.wire.hints import DURATION_ENTRIES_MAX, tool_durations
+from tao.gateway.wire.observers import observe_response
 from tao.gateway.wire.requests import MalformedRequestError
 from tao.gateway.wire.toolcalls import ToolCall, fenced_tool, observe_tool
 from tao.traces.shell import read_command
@@ -82,6 +85,11 @@ def test_no_tool_call_raises(name: str, arguments: str, truncated: bool) -> None
         assert seconds is None or seconds >= 0
 
 
+@given(st.text(max_size=300))
+def test_no_durations_raise(value: str) -> None:
+    assert len(tool_durations(value)) <= DURATION_ENTRIES_MAX
+
+
 @given(
     st.lists(st.sampled_from(["Bash", "=", ";", "1", "99", "%3B", "%", "é", " ", "-"]), max_size=300).map(
         "".join
@@ -96,6 +104,36 @@ def test_durations_are_bounded(value: str) -> None:
 # --- linear time --------------------------------------------------------------------------------------------------------
 
 SIZE = 4_000
+
+
+def streamed(dialect: Dialect, bytes_of_chunk: int) -> Callable[[str], Any]:
+    """An observer that is fed an event stream in pieces."""
+
+    def observe(stream: str) -> ResponseFacts:
+        observer = observe_response(
+            dialect, status=200, content_type="text/event-stream", content_encoding=""
+        )
+        data = stream.encode()
+        for start in range(0, len(data), bytes_of_chunk):
+            observer.feed(data[start : start + bytes_of_chunk])
+        facts = observer.close()
+        facts.tools(tools_declared=True)
+        return facts
+
+    return observe
+
+
+def chat_event(call: str) -> str:
+    return 'data: {"choices":[{"index":0,"delta":{"tool_calls":[' + call + "]}}]}\n\n"
+
+
+ARGUMENTS = chat_event('{"index":0,"id":"a","function":{"name":"bash","arguments":"{\\"a\\":"}}')
+NEW_CALLS = chat_event('{"index":7,"function":{"name":"x","arguments":"[["}}')
+BLOCK = (
+    'event: content_block_delta\ndata: {"type":"content_block_delta","index":0,'
+    '"delta":{"type":"input_json_delta","partial_json":"[{"}}\n\n'
+)
+ITEM = 'data: {"type":"response.function_call_arguments.delta","item_id":"i","output_index":0,"delta":"\\u00fc["}\n\n'
 PATTERNS: dict[str, tuple[Callable[[str], Any], str]] = {
     "unclosed fences": (fenced_tool, "```bash\n"),
     "fences and closings": (fenced_tool, "``` \n```bash\n"),
@@ -109,6 +147,14 @@ PATTERNS: dict[str, tuple[Callable[[str], Any], str]] = {
     "redirections": (read_command, "2>&1 >"),
     "durations": (tool_durations, "a=1;"),
     "percents": (tool_durations, "%4="),
+    "chat arguments": (streamed(Dialect.OPENAI_CHAT, 64), ARGUMENTS),
+    "chat arguments by bytes": (streamed(Dialect.OPENAI_CHAT, 1), ARGUMENTS),
+    "chat calls": (streamed(Dialect.OPENAI_CHAT, 64), NEW_CALLS),
+    "messages arguments": (streamed(Dialect.ANTHROPIC_MESSAGES, 64), BLOCK),
+    "messages arguments by bytes": (streamed(Dialect.ANTHROPIC_MESSAGES, 1), BLOCK),
+    "responses arguments": (streamed(Dialect.OPENAI_RESPONSES, 64), ITEM),
+    "a line without end by bytes": (streamed(Dialect.OPENAI_CHAT, 1), "data: [[[["),
+    "lines without data": (streamed(Dialect.OPENAI_CHAT, 16), ":\n\r\n"),
 }
 
 
