@@ -108,14 +108,14 @@ def test_leases() -> None:
     w.lose("b")
     view = w.scheduler.view
     lease = LeaseWhileExpected(ToolReadiness(EmpiricalBernstein()))
-    assert lease.lapsed(view, 20.0) == []
+    assert lease.lapsed(view, 19.0) == []
     assert lease.lapsed(view, 40.0) == ["q"]  # in the pool it is of no use to anybody
     assert NoLease().lapsed(view, 40.0) == ()
     w.arrive("x", "x1", 3_000)
     assert lease.lapsed(view, 41.0) == ["q", "p"]
     assert lease.lapsed(view, 41.5) == ()  # looked at a moment ago
     w.tool_finished("p")
-    assert LeaseWhileExpected(ToolReadiness(EmpiricalBernstein())).lapsed(view, 20.0) == []
+    assert LeaseWhileExpected(ToolReadiness(EmpiricalBernstein())).lapsed(view, 15.0) == []
 
 
 # --- when to plan ------------------------------------------------------------------------------------------------------

@@ -46,19 +46,19 @@ def test_the_rule_probes_past_the_end_at_doubling_distances() -> None:
     assert ready[-1] == 35.0
 
 
-def test_belief_ends_half_a_minute_after_a_conservative_duration() -> None:
+def test_belief_ends_fifteen_seconds_after_a_conservative_duration() -> None:
     readiness = taught(*[10.0] * 50)
     session = acting_session()
-    assert not readiness.lapsed(session, 39.0)
-    assert readiness.lapsed(session, 45.0)
+    assert not readiness.lapsed(session, 24.0)
+    assert readiness.lapsed(session, 30.0)
 
 
 def test_a_human_is_not_believed_in_for_longer_than_a_default_tool() -> None:
     readiness = taught(*[900.0] * 20, tools=())
     session = acting_session(tools=())
     assert readiness.away_seconds(session, 1.0) > 500.0
-    assert not readiness.lapsed(session, 35.0)
-    assert readiness.lapsed(session, 35.1)
+    assert not readiness.lapsed(session, 20.0)
+    assert readiness.lapsed(session, 20.1)
 
 
 def test_the_forecast_of_an_absence_is_kept_and_made_anew() -> None:

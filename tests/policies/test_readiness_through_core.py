@@ -132,7 +132,7 @@ def test_a_parent_gives_its_place_up_to_those_that_wait_and_is_back_with_its_chi
     w.arrive("s", "t1", 8_000)
     w.finish("t1", 8_000, tools=("task",))
     w.after(1).arrive("c", "c1", 8_000, parent="s")
-    w.after(28).wake()
+    w.after(14).wake()
     assert w.session("s").home == "a"
     computes = of_kind(w.after(3).wake(), ComputePlan)
     assert w.session("s").home is None

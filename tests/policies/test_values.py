@@ -129,18 +129,18 @@ def test_readiness_learns_from_tools_that_ended_and_from_nothing_else() -> None:
 
 @pytest.mark.parametrize(
     ("session", "lapses_after"),
-    [({}, 35.0), ({"finished_at": 4.0}, 34.0), ({"expected_at": 100.0, "told_at": 90.0}, 35.0)],
+    [({}, 20.0), ({"finished_at": 4.0}, 19.0), ({"expected_at": 100.0, "told_at": 90.0}, 20.0)],
     ids=["predicted", "tool finished", "promise"],
 )
-def test_a_session_lapses_when_its_return_is_thirty_seconds_overdue(
+def test_a_session_lapses_when_its_return_is_fifteen_seconds_overdue(
     session: dict[str, float], lapses_after: float
 ) -> None:
     readiness = ToolReadiness(EmpiricalBernstein())
     record = acting_session(**session)  # type: ignore[arg-type]
     assert not readiness.lapsed(record, lapses_after)
     if "told_at" in session:
-        assert not readiness.lapsed(record, 119.0)  # the promise is fresh
-        assert readiness.lapsed(record, 121.0)
+        assert not readiness.lapsed(record, 115.0)  # the promise is fresh
+        assert readiness.lapsed(record, 115.1)
     else:
         assert readiness.lapsed(record, lapses_after + 0.1)
 

@@ -24,8 +24,8 @@ from tao.policies.returns import (
 )
 
 HUMAN_BELIEF_SECONDS = 5.0
-"""A wait for a human is believed in no longer than the method's default, plus the time to staleness: most sessions that end
-without a tool call never come back, and those that do take minutes.
+"""A wait for a human is believed in no longer than the method's default, plus the lease: most sessions that end without
+a tool call never come back, and those that do take minutes.
 """
 
 
@@ -53,12 +53,14 @@ class ReadyRule:
     """When a forecast makes a session ready.
 
     Its chance to be back within `horizon_seconds` must be at least `chance_least`. Past the end of the forecast it is ready
-    within probes as long as the horizon H that begin 0, 2 H, 6 H, 14 H, ... after it, for `stale_seconds`.
+    within probes as long as the horizon H that begin 0, 2 H, 6 H, 14 H, ... after it, for `stale_seconds`. A session whose
+    return is overdue by `lease_seconds` is not believed in any more.
     """
 
     horizon_seconds: float = 1.0
     chance_least: float = 0.5
     stale_seconds: float = 30.0
+    lease_seconds: float = 15.0
 
     def holds(self, forecast: Forecast, elapsed_seconds: float) -> bool:
         """Whether a session that has been away so long is ready."""
@@ -138,10 +140,10 @@ class ToolReadiness:
         if not isinstance(phase, Acting):
             return False
         if phase.finished_at is not None:
-            return at - phase.finished_at > self._rule.stale_seconds
+            return at - phase.finished_at > self._rule.lease_seconds
         if session.awaits_children:
             return (
-                at - phase.since > self._rule.stale_seconds
+                at - phase.since > self._rule.lease_seconds
             )  # its end will be told: it need not hold a place
         expected_at = self._promised_at(phase, at)
         if expected_at is None:
@@ -149,7 +151,7 @@ class ToolReadiness:
             if not phase.tools:
                 expected_seconds = min(expected_seconds, HUMAN_BELIEF_SECONDS)
             expected_at = phase.since + expected_seconds
-        return at - expected_at > self._rule.stale_seconds
+        return at - expected_at > self._rule.lease_seconds
 
     def observe(self, fact: Fact) -> None:
         match fact:

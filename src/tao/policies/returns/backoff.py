@@ -1,8 +1,8 @@
 """Our predictor: histograms at five levels, each filled up from the more general one (hierarchical back-off).
 
 All calls -> this tool -> this class (tool, command head, time-out) -> the class in this tenant -> in this session. Where a
-level has seen little, the level above speaks; with every call it counts for more: `p = (counts + k * p_above) / (n + k)`,
-a Dirichlet prior whose strength `k` is in calls. Every level forgets exponentially and is bounded in keys.
+level has seen few calls, or few that lasted so long, the level above speaks (`pooling`). Every level forgets exponentially
+and is bounded in keys.
 """
 
 from collections.abc import Hashable, Mapping
@@ -13,7 +13,7 @@ from tao.policies.returns.classes import CallClass, Kind, classes_of, short_name
 from tao.policies.returns.coverage import IntervalCoverage
 from tao.policies.returns.forecast import DelayedForecast, HistogramForecast, LatestForecast
 from tao.policies.returns.port import Absence, Exporting, Forecast, LearnedStateError
-from tao.policies.returns.sketch import Sketch, SketchTable, mixed
+from tao.policies.returns.sketch import UNIT, Sketch, SketchTable
 from tao.policies.returns.state import (
     in_one_step,
     rows_in_steps,
@@ -43,7 +43,9 @@ SCORED_EVERY = 3
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """`keys_max` histograms, each of a weight between one and two `weight_max`; `strength` k of the level above."""
+    """`keys_max` histograms, each of a weight between one and two `weight_max`. The level above has the weight of
+    `strength` calls.
+    """
 
     name: str
     source: str
@@ -54,10 +56,10 @@ class Level:
 
 ROOT_WEIGHT_MAX = 500.0
 LEVELS = (
-    Level("session", "history of this session", 16_384, 6.0, 3.0),
-    Level("tenant", "history of this tenant", 16_384, 40.0, 5.0),
-    Level("command", "history of this command", 16_384, 70.0, 5.0),
-    Level("tool", "history of this tool", 16_384, 70.0, 5.0),
+    Level("session", "history of this session", 16_384, 6.0, 2.0),
+    Level("tenant", "history of this tenant", 16_384, 40.0, 2.0),
+    Level("command", "history of this command", 16_384, 70.0, 2.0),
+    Level("tool", "history of this tool", 16_384, 70.0, 2.0),
 )
 """The most particular first."""
 
@@ -139,21 +141,19 @@ class BackoffHistogram:
         return forecast if one.kind != "after-sleep" else DelayedForecast(forecast, one.delay_seconds)
 
     def _of_class(self, one: CallClass, absence: Absence) -> HistogramForecast:
-        """Mix the levels, the most particular first: each takes `n / (n + k)` of what is left to say."""
-        parts: list[tuple[Sketch, float]] = []
-        share = 1.0
+        """Pool the levels that know the class, all calls first."""
+        root = self._roots[one.kind]
+        layers: list[tuple[int, float]] = []
         source = ""
         for key, table, level in zip(_keys(one, absence), self._tables, LEVELS, strict=True):
             sketch = table.get(key) if key is not None else None
             if sketch is not None:
-                total = sketch.weight + level.strength
-                parts.append((sketch, share / total))
-                share *= level.strength / total
+                layers.append((sketch.whole, level.strength * UNIT))
                 source = source or level.source
-        root = self._roots[one.kind]
-        parts.append((root, share / root.weight))
+        layers.append((root.whole, 0.0))
+        layers.reverse()
         source = source or (ROOT_SOURCES[one.kind] if root.weight > PRIOR_WEIGHT else "default")
-        return HistogramForecast(mixed(parts), source, self._coverage, one.limit_seconds)
+        return HistogramForecast(layers, source, self._coverage, one.limit_seconds)
 
     def _score(self, absence: Absence, classes: list[CallClass], duration_seconds: float) -> None:
         if len(classes) == 1:

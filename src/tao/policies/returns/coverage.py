@@ -29,8 +29,10 @@ class IntervalCoverage:
         self._masses[ceil(min(surprise, 1.0) * STEPS)] += 1.0
 
     def widened(self, level: float) -> float:
-        """The nominal level that covered `level` of the calls, linear between steps."""
-        wanted = level * sum(self._masses)
+        """The nominal level that covered `level` of the calls and of one more that it will be asked about (the
+        finite-sample correction of conformal prediction), linear between steps.
+        """
+        wanted = level * (sum(self._masses) + 1.0)
         held = 0.0
         for step, mass in enumerate(self._masses):
             if mass and held + mass >= wanted:

@@ -6,12 +6,11 @@ Also what follows from any forecast once some time has passed. Pure arithmetic; 
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Protocol
 
 from tao.policies.returns.bins import BIN_COUNT, UPPER_SECONDS, bin_of, lower_seconds
+from tao.policies.returns.pooling import survival_after
 from tao.policies.returns.port import Forecast
-from tao.policies.returns.sketch import TAIL_FIELDS, unpacked
 
 CONSERVATIVE_LEVEL = 0.8
 EXHAUSTED_LEVEL = 0.99
@@ -68,31 +67,34 @@ class Widening(Protocol):
 
 
 class HistogramForecast:
-    """A histogram over the bins of `bins`, linear in time within a bin.
+    """A distribution over the bins of `bins`, linear in time within a bin.
 
-    `whole`: what `sketch.mixed` gives; it is unpacked when the first question comes. `limit_seconds`: who would last longer
-    ends there. `widening` turns the nominal level of an interval into the one that holds the truth so often, as far as is
-    known when the interval is asked for; an interval ends at edges of bins.
+    `layers`: what `pooling.survival_after` takes; they are pooled when the first question comes. `limit_seconds`: who would
+    last longer ends there. `widening` turns the nominal level of an interval into the one that holds the truth so often, as
+    far as is known when the interval is asked for; an interval ends at edges of bins.
     """
 
-    __slots__ = ("_cumulative_of", "_limit_seconds", "_whole", "_widening", "source")
+    __slots__ = ("_cumulative_of", "_layers", "_limit_seconds", "_widening", "source")
 
     def __init__(
-        self, whole: int, source: str, widening: Widening | None = None, limit_seconds: float | None = None
+        self,
+        layers: Sequence[tuple[int, float]],
+        source: str,
+        widening: Widening | None = None,
+        limit_seconds: float | None = None,
     ) -> None:
-        self._whole = whole
+        self._layers = layers
         self._limit_seconds = limit_seconds
         self._widening = widening
-        self._cumulative_of: list[int] = []
+        self._cumulative_of: list[float] = []
         self.source = source
 
     @property
-    def _cumulative(self) -> list[int]:
+    def _cumulative(self) -> list[float]:
+        """The chance to be over by the end of each bin."""
         if not self._cumulative_of:
-            fields: Sequence[int] = unpacked(self._whole)
-            if self._limit_seconds is not None:
-                fields = _cut(fields, self._limit_seconds)
-            self._cumulative_of = list(accumulate(fields))
+            self._cumulative_of = [1.0 - left for left in survival_after(self._layers, self._limit_seconds)]
+            self._layers = ()
         return self._cumulative_of
 
     @property
@@ -107,16 +109,16 @@ class HistogramForecast:
         if elapsed_seconds <= 0.0:
             return 1.0
         index, cumulative = bin_of(elapsed_seconds), self._cumulative
-        below = cumulative[index - 1] if index else 0
+        below = cumulative[index - 1] if index else 0.0
         lower = lower_seconds(index)
         share = min(1.0, (elapsed_seconds - lower) / (UPPER_SECONDS[index] - lower))
-        return 1.0 - (below + share * (cumulative[index] - below)) / cumulative[-1]
+        return 1.0 - below - share * (cumulative[index] - below)
 
     def quantile(self, level: float) -> float:
         index, cumulative = self._bin_at(level), self._cumulative
-        below = cumulative[index - 1] if index else 0
+        below = cumulative[index - 1] if index else 0.0
         lower = lower_seconds(index)
-        share = (level * cumulative[-1] - below) / (cumulative[index] - below)
+        share = (level - below) / (cumulative[index] - below)
         return lower + min(1.0, max(0.0, share)) * (UPPER_SECONDS[index] - lower)
 
     def interval(self, level: float) -> tuple[float, float]:
@@ -127,15 +129,14 @@ class HistogramForecast:
     def surprise(self, duration_seconds: float) -> float:
         """The least nominal level of a central interval that holds the bin of this duration, 0 to 1."""
         index, cumulative = bin_of(duration_seconds), self._cumulative
-        below = cumulative[index - 1] / cumulative[-1] if index else 0.0
-        upto = cumulative[index] / cumulative[-1]
-        return max(0.0, 1.0 - 2.0 * upto, 2.0 * below - 1.0)
+        below = cumulative[index - 1] if index else 0.0
+        return max(0.0, 1.0 - 2.0 * cumulative[index], 2.0 * below - 1.0)
 
     def masses_beyond(self, elapsed_seconds: float) -> list[float]:
         """Chance of each bin, given that the absence lasts longer than this; they sum to 1."""
         first, cumulative = bin_of(elapsed_seconds), self._cumulative
-        floor = cumulative[first - 1] if first else 0
-        beyond = cumulative[-1] - floor
+        floor = cumulative[first - 1] if first else 0.0
+        beyond = 1.0 - floor
         masses = [0.0] * BIN_COUNT
         for index in range(first, BIN_COUNT):
             masses[index] = (cumulative[index] - floor) / beyond
@@ -143,14 +144,7 @@ class HistogramForecast:
         return masses
 
     def _bin_at(self, level: float) -> int:
-        return min(bisect_left(self._cumulative, level * self._cumulative[-1]), BIN_COUNT - 1)
-
-
-def _cut(fields: Sequence[int], limit_seconds: float) -> list[int]:
-    """Who would run past the limit ends there; only the tail stays, since tools may be slow to die."""
-    last = bin_of(limit_seconds)
-    beyond = sum(fields[last + 1 :]) - sum(TAIL_FIELDS[last + 1 :])
-    return [*fields[:last], fields[last] + beyond, *TAIL_FIELDS[last + 1 :]]
+        return min(bisect_left(self._cumulative, level), BIN_COUNT - 1)
 
 
 @dataclass(frozen=True, slots=True)

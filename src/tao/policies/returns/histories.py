@@ -9,7 +9,7 @@ from tao.policies.returns.bins import bin_of
 from tao.policies.returns.classes import short_name
 from tao.policies.returns.forecast import HistogramForecast, LatestForecast, PointForecast
 from tao.policies.returns.port import HUMAN, Absence, Exporting, Forecast
-from tao.policies.returns.sketch import SketchTable, mixed
+from tao.policies.returns.sketch import SketchTable
 from tao.policies.returns.state import in_one_step, rows_in_steps, sketch_from_json
 
 DEFAULT_SECONDS = 5.0
@@ -86,7 +86,7 @@ class GlobalHistory:
         sketch = self._sketches.get(key)
         if sketch is None or not sketch.weight:
             return PointForecast(DEFAULT_SECONDS, "default")
-        return HistogramForecast(mixed([(sketch, 1.0 / sketch.weight)]), f"history of {key or 'all tools'}")
+        return HistogramForecast([(sketch.whole, 0.0)], f"history of {key or 'all tools'}")
 
 
 class PerToolHistory(GlobalHistory):

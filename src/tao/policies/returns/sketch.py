@@ -1,8 +1,8 @@
 """A histogram that forgets: the newest observations weigh more, and its total weight is bounded.
 
-Its bins lie side by side in one integer, 64 bits each, so that Python adds and scales whole histograms in one operation: a
-prediction mixes five of them, and this makes it ten times as fast. Two sketches with the same bins can be merged by
-adding them. `SketchTable` keeps a bounded number of them.
+Its bins lie side by side in one integer, 64 bits each, so that Python adds and halves whole histograms in one operation, and
+whoever keeps the integer keeps the histogram as it was. Two sketches with the same bins can be merged by adding them.
+`SketchTable` keeps a bounded number of them.
 """
 
 from collections import OrderedDict
@@ -10,13 +10,10 @@ from collections.abc import Hashable, Sequence
 from itertools import islice
 from struct import Struct
 
-from tao.policies.returns.bins import BIN_COUNT, TAIL_MASSES
+from tao.policies.returns.bins import BIN_COUNT
 
 UNIT = 1 << 16
-"""One observation, as a fixed-point number."""
-
-SHARE = 1 << 24
-"""The scale of the factors of a mixture. A field holds at most 2 ** 64: weights stay below 2 ** 20."""
+"""One observation, as a fixed-point number. A field holds at most 2 ** 64: weights stay below 2 ** 48."""
 
 _FIELDS = Struct(f"<{BIN_COUNT}Q")
 
@@ -32,8 +29,6 @@ def unpacked(whole: int) -> tuple[int, ...]:
 
 
 _ONE = tuple(UNIT << (64 * index) for index in range(BIN_COUNT))
-_TAIL = packed([round(mass * UNIT * SHARE) for mass in TAIL_MASSES])
-TAIL_FIELDS = unpacked(_TAIL)
 _ALL_BUT_TOP_BITS = packed([2**63 - 1] * BIN_COUNT)
 
 
@@ -82,17 +77,6 @@ class Sketch:
         while self.weight >= 2.0 * weight_max:
             self.whole = (self.whole >> 1) & _ALL_BUT_TOP_BITS
             self.weight *= 0.5
-
-
-def mixed(parts: Sequence[tuple[Sketch, float]]) -> int:
-    """The sum of the sketches, each times its factor, and of the tail, packed; in units of `UNIT * SHARE`.
-
-    The factors times the weights are shares: they should not be much above 1 together.
-    """
-    whole = _TAIL
-    for sketch, factor in parts:
-        whole += int(factor * SHARE) * sketch.whole
-    return whole
 
 
 class SketchTable:
