@@ -20,13 +20,16 @@ NOWHERE = "http://127.0.0.1:9"  # the discard port: refused at once
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What an agent is to do. `url`: where the gateway is, without /v1."""
+    """What an agent is to do. `url`: where the gateway is, without /v1.
+
+    `answer_regex`: what a real engine's random model is to answer with, where the agent can pass that on.
+    """
 
     url: str
     task: str
     home: Path
     turns_max: int = 8
-    answer_regex: str = ""  # what a real engine's random model is to answer with, where the agent can pass it on
+    answer_regex: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,8 +107,8 @@ async def desk(*replicas: str, directory: Path) -> AsyncIterator[Desk]:
             try:
                 await until(is_ready)
                 yield Desk(gateway, http, log)
-            except BaseException:
-                print(gateway.story())  # pytest shows it beside the failure
+            except BaseException as error:
+                error.add_note(gateway.story())
                 raise
 
 

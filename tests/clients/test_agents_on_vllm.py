@@ -1,7 +1,8 @@
-"""Claude Code, Codex, OpenCode and mini-swe-agent, unmodified, reach a real vLLM through `tao serve`: each run is one session.
+"""Claude Code, Codex, OpenCode and mini-swe-agent, unmodified, reach a real vLLM through `tao serve`, one session each.
 
-The model is random. Its answers are kept short: one token in sixteen ends them, and 64 tokens do in any case. mini-swe-agent can
-hand the engine a form for the answer, so that it gets a tool call and does its task; the others get words and end with them.
+The model is random. Its answers are kept short: one token in sixteen ends them, and 64 tokens do in any case.
+mini-swe-agent can hand the engine a form for the answer, so that it gets a tool call and does its task; the others get
+words and end with them.
 """
 
 import json
