@@ -67,6 +67,7 @@ class FakeEngine:
         app.router.add_get("/health", self._health)
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/v1/models", self._models)
+        app.router.add_get("/kv_event_sources", self._no_sources)
         app.router.add_route("*", "/{path:.*}", self._answer)
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
@@ -104,6 +105,9 @@ class FakeEngine:
             f'vllm:prompt_tokens_total{{engine="0"}} {self.served_tokens}.0\n'
             'vllm:generation_tokens_total{engine="0"} 0.0\n'
         )
+
+    async def _no_sources(self, _: web.Request) -> web.Response:
+        return web.Response(status=404)
 
     async def _models(self, _: web.Request) -> web.Response:
         return web.json_response({"object": "list", "data": [{"id": MODEL, "object": "model"}]})

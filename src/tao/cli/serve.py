@@ -101,6 +101,18 @@ GRACE_SECONDS = 1.0
     metavar="TOKENS",
     help="KV capacity of a replica that does not tell its own.",
 )
+@click.option(
+    "--kv-events",
+    type=click.Choice(["auto", "off"]),
+    help="Whether to follow the KV events of replicas that publish them: what is left of each session.  "
+    "[default: auto]",
+)
+@click.option(
+    "--ask-usage",
+    is_flag=True,
+    default=None,
+    help="Ask engines for the token counts of streams whose clients do not, and keep that chunk from the client.",
+)
 @click.option("--record-log", metavar="FILE", help="Write every event with its commands to this file.")
 @click.option(
     "--record-snapshots", metavar="DIR", help="Write every joint decision into this folder, for tao plan."

@@ -9,6 +9,7 @@ import msgspec
 
 from tao.core.ids import SessionId
 from tao.gateway import openapi
+from tao.gateway.cachewatch import CacheWatch
 from tao.gateway.driver import Driver
 from tao.gateway.fleet import Fleet
 from tao.gateway.metrics import GatewayMetrics
@@ -39,13 +40,16 @@ class Admin:
         fleet: Fleet,
         metrics: GatewayMetrics,
         tools: ToolService,
+        *,
         prediction: ToolReadiness | None = None,
+        watch: CacheWatch | None = None,
     ) -> None:
         self._driver = driver
         self._fleet = fleet
         self._metrics = metrics
         self._tools = tools
         self._prediction = prediction
+        self._watch = watch
 
     def page(self, path: str) -> Page | None:
         """The page at a path (percent-decoded, as ASGI gives it); None where there is none."""
@@ -92,6 +96,7 @@ class Admin:
         state["sessions"] = sessions[-SESSIONS_SHOWN_MAX:]
         state["speed"] = self._driver.clock.speed
         state["engines"] = self._fleet.describe()
+        state["kv_events"] = [] if self._watch is None else self._watch.describe()
         if self._prediction is not None:
             state["prediction"] = {
                 "predictor": self._prediction.predictor.name,

@@ -38,6 +38,9 @@ from tao.gateway.driver import Driver
 from tao.gateway.exchange import ClientRequest
 from tao.gateway.kvsources import FoundSources, SourceFinder
 from tao.gateway.sessionnames import HEADER, SessionNames
+from tao.gateway.wire import lenient
+from tao.gateway.wire.requests import ParsedRequest
+from tao.gateway.wire.sessions import Resolution
 
 PERIOD_SECONDS = 0.1
 ASK_AGAIN_SECONDS = 5.0
@@ -90,20 +93,17 @@ class CacheWatch:
     # --- for the turns ----------------------------------------------------------------------------------------------
 
     def named(
-        self,
-        request: ClientRequest,
-        replica: ReplicaId,
-        session: SessionId,
-        kind: TurnKind,
-        own_name: str | None,
+        self, request: ClientRequest, replica: ReplicaId, parsed: ParsedRequest, of: Resolution
     ) -> ClientRequest:
         """The request with the name under which the engine shall report the session's blocks.
 
-        `own_name`: an id in the body, which engines put first. Replicas that are not watched get what the client sent.
+        Engines put an id in the body first. Replicas that are not watched get what the client sent.
         """
         watched = self._watched.get(replica)
         if watched is None or not watched.streams:
             return request
+        session, kind = SessionId(of.identity.session_id), of.turn.kind
+        own_name = lenient.text(parsed.body, "session_id")
         if own_name is not None:
             self.names.learn(own_name, session if kind is not TurnKind.SIDE else None)
         headers = [item for item in request.headers if item[0].lower() != HEADER]
@@ -149,7 +149,7 @@ class CacheWatch:
         """What is known of each replica's stream, as JSON-ready data."""
         return [_described(watched) for watched in self._watched.values()]
 
-    def figures(self) -> Iterator[tuple[Watched, Mapping[str, float]]]:
+    def figures(self) -> Iterator[tuple[ReplicaId, Mapping[str, float]]]:
         """Of each watched replica: counts since the start and sizes, by name, summed over its ranks."""
         for watched in self._watched.values():
             followers = [stream.follower for stream in watched.streams]
@@ -159,7 +159,7 @@ class CacheWatch:
                     counted = asdict(follower.figures) | {"blocks": follower.index.blocks}
                     for name, count in counted.items():
                         sums[name] = sums.get(name, 0) + count
-                yield watched, {"live": float(watched.live), **sums}
+                yield watched.replica, {"live": float(watched.live), **sums}
 
     # --- inside: replicas -------------------------------------------------------------------------------------------
 

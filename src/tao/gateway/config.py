@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from tao.core import SchedulerSettings
+from tao.gateway.kvsources import KvSourceConfig, configured_sources
 from tao.gateway.sources import AddressError, Discovery, check_address, replica_name
 
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -86,7 +87,9 @@ class SchedulerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything `tao serve` can be told. `replicas` may be empty: others may be found in a file, behind DNS names or
     Kubernetes services. `admin_token_file` holds the token by which operators change them while the gateway runs.
-    `capacity_tokens`: used where an engine does not tell its KV capacity.
+    `capacity_tokens`: used where an engine does not tell its KV capacity. `kv_events`: `auto` watches the cache of every
+    replica that publishes KV events, `off` of none; `kv_sources` says where, for engines that cannot be asked, and
+    `kv_blocks_max` bounds the blocks that are remembered of each. `ask_usage`: streams are asked for their token counts.
 
     `predictor`: who predicts returns; the policy's own choice where None. `state_file`: where what it learns outlives the
     process, saved every `state_period_seconds`. `plan_deadline_seconds`: a plan that takes longer is replaced by the
@@ -108,6 +111,10 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     state_period_seconds: float = 60.0
     speed: float = 1.0
     capacity_tokens: int | None = None
+    kv_events: str = "auto"
+    kv_sources: tuple[KvSourceConfig, ...] = ()
+    kv_blocks_max: int = 1 << 20
+    ask_usage: bool = False
     plan_deadline_seconds: float = 1.0
     record_log: str | None = None
     record_snapshots: str | None = None
@@ -160,6 +167,12 @@ def _check_values(config: GatewayConfig) -> None:
     _check_no_loop(config)
     if not 0 <= config.port <= 65_535:
         raise ConfigError(f"port {config.port} is not between 0 and 65535")
+    if config.kv_events not in {"auto", "off"}:
+        raise ConfigError(f"kv_events must be 'auto' or 'off', not {config.kv_events!r}")
+    try:
+        configured_sources(config.kv_sources)
+    except ValueError as error:
+        raise ConfigError(f"[[kv_sources]]: {error}") from None
     if config.log_format not in {"console", "json"}:
         raise ConfigError(f"log_format must be 'console' or 'json', not {config.log_format!r}")
     if config.log_level not in {"debug", "info", "warning", "error"}:

@@ -18,16 +18,20 @@ from tao.core.events import ShutdownStarted
 from tao.core.ids import ReplicaId
 from tao.core.ports import Policy
 from tao.gateway.admin import Admin
+from tao.gateway.askusage import asking_usage
+from tao.gateway.cachewatch import CacheWatch
 from tao.gateway.clock import ModelClock
 from tao.gateway.config import GatewayConfig
 from tao.gateway.driver import Driver, Observer
 from tao.gateway.exchange import BrokenError, Client, ClientRequest, UnreachableError, Upstream
 from tao.gateway.fleet import Fleet, Member, Probe
+from tao.gateway.kvsources import AskedSources, configured_sources
 from tao.gateway.metrics import GatewayMetrics
 from tao.gateway.operators import Operators
 from tao.gateway.planner import Planner, PlanSolver
 from tao.gateway.replies import JSON, answer, refuse
 from tao.gateway.roster import Roster
+from tao.gateway.sessionnames import NoNames
 from tao.gateway.sources import ReplicaSource
 from tao.gateway.tools import ToolService
 from tao.gateway.turns import CUT_OFF, TurnService
@@ -81,12 +85,33 @@ class Gateway:
         self._roster = Roster(self.fleet, config.replicas, sources, config.discovery.removal_seconds_max)
         self._operators = Operators(self.fleet, self._roster, admin_token)
         self._upstream = upstream
-        self._turns = TurnService(config, self.driver, self.fleet, upstream, self._tools, recorder=recorder)
-        self._admin = Admin(self.driver, self.fleet, metrics, self._tools, prediction)
+        self._watch = self._cache_watch(config, metrics)
+        namer = self._watch or NoNames()
+        self._turns = TurnService(
+            config, self.driver, self.fleet, upstream, self._tools, namer=namer, recorder=recorder
+        )
+        self._admin = Admin(
+            self.driver, self.fleet, metrics, self._tools, prediction=prediction, watch=self._watch
+        )
         self._tasks: list[asyncio.Task[None]] = []
         self._serving: dict[asyncio.Task[Any], None] = {}
         self._passed_through = 0
         self._log = structlog.get_logger("tao.gateway")
+
+    def _cache_watch(self, config: GatewayConfig, metrics: GatewayMetrics) -> CacheWatch | None:
+        if config.kv_events == "off":
+            return None
+        known = configured_sources(config.kv_sources)
+        finder = AskedSources(self.fleet.url, known, config.health.timeout_seconds)
+        watch = CacheWatch(
+            self.driver,
+            finder,
+            blocks_max=config.kv_blocks_max,
+            names_max=config.limits.identities_max,
+        )
+        self.driver.watch(watch.observe)
+        metrics.show(watch)
+        return watch
 
     async def start(self) -> None:
         """Start the planner, look at every replica once, and go on looking. Replicas may be down."""
@@ -96,6 +121,8 @@ class Gateway:
         await self._roster.first_sets(self.config.health.timeout_seconds)
         await self.fleet.look_once()
         self._tasks += [loop.create_task(self.fleet.watch()), loop.create_task(self._expire_now_and_then())]
+        if self._watch is not None:
+            self._tasks.append(loop.create_task(self._watch.run()))
 
     async def drain(self) -> bool:
         """Refuse what is held and what is new, let running turns finish. False when the bound was reached first."""
@@ -139,6 +166,8 @@ class Gateway:
     async def _route(self, request: ClientRequest, client: Client, dialect: Dialect) -> None:
         if dialect.generates:
             parsed = parse_request(request.method, request.path, request.headers, request.body)
+            if self.config.ask_usage:
+                request, client = asking_usage(request, parsed, client)
             await self._turns.serve(request, parsed, client)
         elif (page := self._admin.page(request.path)) is not None and request.method in {"GET", "HEAD"}:
             await answer(client, page.status, page.content_type, page.body)

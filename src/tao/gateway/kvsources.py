@@ -3,21 +3,43 @@
 It must not know what the streams say.
 """
 
-import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import urlsplit
 
+import aiohttp
 import msgspec
 
 from tao.core.ids import ReplicaId
-from tao.engines import KvSource, read_sources
+from tao.engines import KvSource, reachable, read_sources
 from tao.engines.kv_sources import PATH
-from tao.gateway.exchange import BrokenError, ClientRequest, UnreachableError, Upstream
+from tao.gateway.sources import replica_name
 
 ANSWER_BYTES_MAX = 1 << 20
 OFF = "the engine publishes no KV events (vLLM: --kv-events-config); credit rests on cached_tokens"
+
+
+class KvSourceConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where one rank of a replica publishes, for engines that cannot be asked. `topic`: None accepts any."""
+
+    replica: str
+    endpoint: str
+    replay_endpoint: str | None = None
+    topic: str | None = None
+    rank: int = 0
+
+
+def configured_sources(entries: Iterable[KvSourceConfig]) -> dict[ReplicaId, tuple[KvSource, ...]]:
+    """The entries by replica. Raises `ValueError` where an endpoint is none."""
+    sources: dict[ReplicaId, tuple[KvSource, ...]] = {}
+    for entry in entries:
+        host = urlsplit(entry.replica).hostname or ""
+        replay = reachable(entry.replay_endpoint, host) if entry.replay_endpoint else None
+        source = KvSource(reachable(entry.endpoint, host), replay, entry.topic, entry.rank)
+        replica = ReplicaId(replica_name(entry.replica))
+        sources[replica] = (*sources.get(replica, ()), source)
+    return sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +63,10 @@ class AskedSources:
 
     def __init__(
         self,
-        upstream: Upstream,
         url: Callable[[ReplicaId], str],
         configured: Mapping[ReplicaId, tuple[KvSource, ...]],
         timeout_seconds: float,
     ) -> None:
-        self._upstream = upstream
         self._url = url
         self._configured = configured
         self._timeout_seconds = timeout_seconds
@@ -57,9 +77,8 @@ class AskedSources:
             return FoundSources(self._configured[replica])
         try:
             url = self._url(replica)
-            async with asyncio.timeout(self._timeout_seconds):
-                status, body = await self._get(url)
-        except (TimeoutError, UnreachableError, BrokenError) as error:
+            status, body = await self._get(url)
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
             return FoundSources(why=f"{PATH} does not answer: {error!s}".removesuffix(": "), final=False)
         except KeyError:
             return FoundSources(why="it has left")
@@ -73,14 +92,15 @@ class AskedSources:
         return FoundSources(sources, why=None if sources else OFF)
 
     async def _get(self, url: str) -> tuple[int, bytes]:
-        request = ClientRequest("GET", PATH, "", PATH, ((b"accept", b"application/json"),), b"")
-        reply = await self._upstream.send(url, request)
-        try:
+        """Status and body, over a connection of its own: those of the turns are left alone."""
+        bound = aiohttp.ClientTimeout(total=self._timeout_seconds)
+        async with (
+            aiohttp.ClientSession(timeout=bound, cookie_jar=aiohttp.DummyCookieJar()) as http,
+            http.get(url + PATH, allow_redirects=False) as reply,
+        ):
             body = b""
-            async for chunk in reply.chunks():
+            async for chunk in reply.content.iter_any():
                 body += chunk
                 if len(body) > ANSWER_BYTES_MAX:
                     return reply.status, b""
             return reply.status, body
-        finally:
-            reply.close()

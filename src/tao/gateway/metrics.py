@@ -20,6 +20,7 @@ from tao.core.commands import (
 from tao.core.events import ClientLeft, Event, FirstToken, TurnArrived, TurnFailed, TurnFinished
 from tao.core.ids import ReplicaId, SessionId, TurnId
 from tao.gateway.gauges import LIVE, RETURNS, Described, LiveState, ReturnsSoFar
+from tao.gateway.kvmetrics import WATCH, WatchFigures, WatchSoFar
 from tao.gateway.planner import PlannerFigures
 from tao.policies.returns import ReturnCalibration
 
@@ -52,7 +53,7 @@ TIMED = (
         "Histogram: from the arrival of a turn to its first output where it streams, holds included",
     ),
 )
-METRICS = (*COUNTED, *TIMED, *LIVE, *RETURNS)
+METRICS = (*COUNTED, *TIMED, *LIVE, *RETURNS, *WATCH)
 """All that the page may show."""
 
 
@@ -81,6 +82,10 @@ class GatewayMetrics:
         self.registry.register(LiveState(scheduler, planner))
         if calibration is not None:
             self.registry.register(ReturnsSoFar(calibration))
+
+    def show(self, watch: WatchFigures) -> None:
+        """Show the figures of the watched caches too."""
+        self.registry.register(WatchSoFar(watch))
 
     def page(self) -> bytes:
         """The page in Prometheus' text format."""

@@ -6,11 +6,37 @@ unused for longest goes first. It must not know HTTP or blocks.
 """
 
 from collections import OrderedDict
+from typing import Protocol
 
-from tao.core.ids import SessionId
+from tao.core.ids import ReplicaId, SessionId
+from tao.gateway.exchange import ClientRequest
+from tao.gateway.wire.requests import ParsedRequest
+from tao.gateway.wire.sessions import Resolution
 
 HEADER = b"x-session-id"
 """vLLM echoes it as the `session_id` of stored blocks; an id in the body comes before it."""
+
+
+class SessionNamer(Protocol):
+    """Names sessions towards engines."""
+
+    def named(
+        self, request: ClientRequest, replica: ReplicaId, parsed: ParsedRequest, of: Resolution
+    ) -> ClientRequest:
+        """The request as it goes to this replica."""
+
+
+class NoNames:
+    """Every replica gets what the client sent."""
+
+    def named(
+        self,
+        request: ClientRequest,
+        replica: ReplicaId,  # noqa: ARG002
+        parsed: ParsedRequest,  # noqa: ARG002
+        of: Resolution,  # noqa: ARG002
+    ) -> ClientRequest:
+        return request
 
 
 class SessionNames:

@@ -34,6 +34,7 @@ from tao.gateway.replies import (
     session_headers,
     takes_events,
 )
+from tao.gateway.sessionnames import SessionNamer
 from tao.gateway.tools import ToolService, core_call
 from tao.gateway.wire.dialects import Dialect
 from tao.gateway.wire.facts import ResponseFacts
@@ -82,10 +83,11 @@ class TurnService:
         upstream: Upstream,
         tools: ToolService,
         *,
+        namer: SessionNamer,
         recorder: TraceRecorder | None = None,
     ) -> None:
         self._config = config
-        self._recorder = recorder
+        self._recorder, self._namer = recorder, namer
         self._tools = tools
         self._driver = driver
         self._fleet = fleet
@@ -188,6 +190,7 @@ class TurnService:
             if turn.client.started:
                 # Its headers are out and name no content coding, so the engine's answer must not have one.
                 request = request.for_plain_text()
+            request = self._namer.named(request, outcome.replica, turn.parsed, turn.resolution)
             try:
                 answer = await self._upstream.send(self._fleet.url(outcome.replica), request)
             except UnreachableError as error:
