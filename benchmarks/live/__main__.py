@@ -43,6 +43,7 @@ ENGINE_PEERS = (
     "sglang-router-cache-aware",
     "tao-round-robin",
     "tao",
+    "tao-ends-told",
 )
 QUICK = {
     "sessions": 6,
@@ -111,9 +112,7 @@ def run_engines(options: argparse.Namespace, peers: Sequence[Peer]) -> None:
     """Say what it will take, run, and write the JSON file anew after each run, so that a stopped one keeps its figures."""
     given = {"sessions": options.sessions, "concurrency": options.concurrency, "kv_tokens": options.kv_tokens}
     changed = {name: value for name, value in given.items() if value is not None}
-    config = engines.LiveConfig(
-        final_header=options.final_header, **{**(QUICK if options.quick else {}), **changed}
-    )
+    config = engines.LiveConfig(**{**(QUICK if options.quick else {}), **changed})
     repeats = 1 if options.quick else options.repeats
     runs = repeats * len(peers)
     run, usual, worst = engines.estimate(config, runs)
@@ -152,9 +151,6 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--sessions", type=positive, help="sessions of each run on engines")
     parser.add_argument("--concurrency", type=positive, help="sessions at a time")
     parser.add_argument("--kv-tokens", type=positive, help="KV cache of each replica")
-    parser.add_argument(
-        "--final-header", metavar="NAME", help="header with a session's last turn (default: none)"
-    )
     parser.add_argument("--quick", action="store_true", help="a smoke run: it works, its figures say nothing")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the JSON files and the plot")
     parser.add_argument("--logs", type=Path, default=LOGS, help="folder for the logs of all processes")

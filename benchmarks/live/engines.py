@@ -38,7 +38,6 @@ class LiveConfig:
     concurrency: int = 8
     kv_tokens: int = 5_120
     window_tokens: int = 4_096
-    final_header: str | None = None
 
     def __post_init__(self) -> None:
         if self.concurrency < 1 or self.sessions < 1:
@@ -156,7 +155,7 @@ class _Run:
 
     def _client(self, url: str, model: str, result: Path) -> list[str]:
         config = self.config
-        final = ["--final-header", config.final_header] if config.final_header else []
+        final = ["--final-header", self.peer.final_header] if self.peer.final_header else []
         return [
             *(sys.executable, "-m", "tao", "replay", str(self.trace), "--target", url, "--model", model),
             *(

@@ -30,12 +30,16 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A way through to the replicas. `needs_peers_venv`: installed by `scripts/setup_peers.py`."""
+    """A way through to the replicas. `needs_peers_venv`: installed by `scripts/setup_peers.py`.
+
+    `final_header`: the client says with a session's last turn that it is the last, which few real clients do.
+    """
 
     name: str
     launch: Callable[[Sequence[str], int], Launch]
     """From the replicas' addresses and the KV tokens of each."""
     needs_peers_venv: bool = False
+    final_header: str | None = None
 
 
 def _address() -> tuple[str, str]:
@@ -110,13 +114,17 @@ PEERS = {
         Peer("sglang-router-cache-aware", _sglang_router("cache_aware"), True),
         Peer("tao-round-robin", _tao("round-robin")),
         Peer("tao", _tao("tao")),
+        Peer("tao-ends-told", _tao("tao"), final_header="x-session-final"),
     )
 }
 
 
 def chosen(names: Sequence[str]) -> list[Peer]:
-    """The peers of these names, in that order. ValueError names one that does not exist."""
+    """The peers of these names, in that order. ValueError names one that does not exist or is not installed."""
     unknown = [name for name in names if name not in PEERS]
     if unknown:
         raise ValueError(f"no such peer: {', '.join(unknown)} (there are {', '.join(PEERS)})")
-    return [PEERS[name] for name in dict.fromkeys(names)]
+    peers = [PEERS[name] for name in dict.fromkeys(names)]
+    if any(peer.needs_peers_venv for peer in peers) and not (PEERS_BIN / "vllm-router").exists():
+        raise ValueError("the other routers are not installed here: run `make peers`, or choose by --peers")
+    return peers
