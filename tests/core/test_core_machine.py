@@ -34,6 +34,7 @@ from tao.core.events import (
     ClientLeft,
     Event,
     FirstToken,
+    ModelsChanged,
     PlanFailed,
     PlanReady,
     PrefixObserved,
@@ -56,6 +57,8 @@ from tao.core.events import (
     TurnStopped,
     Usage,
     WakeUp,
+    WeightsUpdateBegan,
+    WeightsUpdateEnded,
 )
 from tao.core.ids import PlanId, ReplicaId, SessionId, TurnId
 from tao.core.phases import Away
@@ -66,6 +69,7 @@ SESSIONS = st.sampled_from([SessionId(name) for name in "pqrst"])
 REPLICAS = st.sampled_from([ReplicaId(name) for name in "abc"])
 TOKENS = st.integers(0, 6_000)
 CAPACITIES = st.sampled_from([0, 3_000, 8_000, 20_000])
+MODELS = st.sampled_from([None, None, ("x",), ("y",), ("x", "y"), ()])
 SECONDS = st.sampled_from([0.0, 0.01, 0.5, 1.0, 5.0, 40.0, 400.0])
 TOOLS = st.lists(
     st.sampled_from([ToolCall("bash"), ToolCall("read"), ToolCall("sh", "sleep", 3.0)]), max_size=2
@@ -123,6 +127,7 @@ class Core(RuleBasedStateMachine):
                 assert command.attempt == self.attempts.get(turn, 0) + 1 <= 2
                 assert command.hold_seconds >= 0
                 assert command.attempt == 2 or turn in self.held
+                assert self.scheduler.view.weights_until is None, "dispatched while weights are updated"  # type: ignore[attr-defined]
                 self.held.discard(turn)
                 self.attempts[turn] = command.attempt
                 self.on_engine[turn] = command.replica
@@ -161,14 +166,15 @@ class Core(RuleBasedStateMachine):
         prompt_tokens=TOKENS,
         kind=st.sampled_from([TurnKind.MAIN, TurnKind.MAIN, *TurnKind]),
         pinned=st.sampled_from([None, None, None, ReplicaId("a"), ReplicaId("z")]),
+        model=st.sampled_from(["", "", "x", "y", "z"]),
     )
     def arrive(
-        self, session: SessionId, prompt_tokens: int, kind: TurnKind, pinned: ReplicaId | None
+        self, session: SessionId, prompt_tokens: int, kind: TurnKind, pinned: ReplicaId | None, model: str
     ) -> None:
         self.turns += 1
         turn = TurnId(f"t{self.turns}")
         self.held.add(turn)  # until the core says otherwise
-        self.feed(TurnArrived(self.at, turn, session, prompt_tokens, kind, pinned=pinned))
+        self.feed(TurnArrived(self.at, turn, session, prompt_tokens, kind, pinned=pinned, model=model))
 
     @rule(session=SESSIONS, pick=st.integers(0, 20))
     def arrive_again(self, session: SessionId, pick: int) -> None:
@@ -217,9 +223,21 @@ class Core(RuleBasedStateMachine):
         else:
             self.feed(SessionEnded(self.at, session))
 
-    @rule(replica=REPLICAS, capacity_tokens=CAPACITIES)
-    def join(self, replica: ReplicaId, capacity_tokens: int) -> None:
-        self.feed(ReplicaJoined(self.at, replica, capacity_tokens))
+    @rule(replica=REPLICAS, capacity_tokens=CAPACITIES, models=MODELS)
+    def join(self, replica: ReplicaId, capacity_tokens: int, models: tuple[str, ...] | None) -> None:
+        self.feed(ReplicaJoined(self.at, replica, capacity_tokens, models))
+
+    @rule(replica=REPLICAS, models=MODELS)
+    def other_models(self, replica: ReplicaId, models: tuple[str, ...] | None) -> None:
+        self.feed(ModelsChanged(self.at, replica, models))
+
+    @rule(seconds=SECONDS)
+    def begin_weights(self, seconds: float) -> None:
+        self.feed(WeightsUpdateBegan(self.at, self.at + seconds))
+
+    @rule()
+    def end_weights(self) -> None:
+        self.feed(WeightsUpdateEnded(self.at))
 
     @rule(replica=REPLICAS, capacity_tokens=CAPACITIES)
     def resize(self, replica: ReplicaId, capacity_tokens: int) -> None:
@@ -249,6 +267,17 @@ class Core(RuleBasedStateMachine):
         if due is not None:
             self.at = max(self.at, due)
             self.feed(WakeUp(self.at))
+
+    @rule()
+    def wake_until_there_is_nothing_to_do(self) -> None:
+        for _ in range(60):
+            due = self.scheduler.next_wakeup()
+            if due is None or due > self.at:
+                return
+            self.feed(WakeUp(self.at))
+            if self.plans:
+                self.solve()
+        raise AssertionError("it asks to be woken at once, again and again")
 
     @precondition(lambda self: self.plans)
     @rule()

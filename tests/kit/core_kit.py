@@ -72,6 +72,7 @@ class World:
         *,
         pinned: str | None = None,
         parent: str | None = None,
+        model: str = "",
     ) -> list[Command]:
         return self.send(
             TurnArrived(
@@ -82,6 +83,7 @@ class World:
                 kind,
                 parent=SessionId(parent) if parent is not None else None,
                 pinned=ReplicaId(pinned) if pinned is not None else None,
+                model=model,
             )
         )
 
@@ -135,8 +137,10 @@ class World:
 
     # --- replicas ---------------------------------------------------------------------------------------------------
 
-    def join(self, replica: str, capacity_tokens: int) -> list[Command]:
-        return self.send(ReplicaJoined(self.at, ReplicaId(replica), capacity_tokens))
+    def join(
+        self, replica: str, capacity_tokens: int, models: tuple[str, ...] | None = None
+    ) -> list[Command]:
+        return self.send(ReplicaJoined(self.at, ReplicaId(replica), capacity_tokens, models))
 
     def resize(self, replica: str, capacity_tokens: int) -> list[Command]:
         return self.send(CapacityChanged(self.at, ReplicaId(replica), capacity_tokens))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from tao.core.commands import Reason
 from tao.core.events import PlanReady
 from tao.core.facts import (
     Fact,
@@ -39,10 +40,12 @@ class Watched:
         return weight_tokens
 
     def place(self, view: View, session: Session, turn: Turn, at: float) -> Place | Hold:
-        assert view.up_replicas(), "asked although no replica is up"
+        assert view.eligible_replicas(session), "asked although no replica that serves it is up"
         answer = self.policy.place(view, session, turn, at)
         if isinstance(answer, Place):
             assert answer.replica in {replica.id for replica in view.up_replicas()}
+            if answer.reason is not Reason.HOME or session.home != answer.replica:
+                assert view.replicas[answer.replica].serves(session.model), "does not serve it"
         return answer
 
     def keeps_admission(self, view: View, session: Session, at: float) -> bool:

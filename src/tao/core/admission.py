@@ -79,15 +79,14 @@ def book_extra(ctx: Context, turn: Turn) -> None:
 def place(ctx: Context, session: Session, replica: ReplicaId, reason: Reason) -> None:
     """Give a session of the waiting pool a replica: its held turns go out; a tool that still runs has a home again."""
     before = session.phase
-    pinned = ctx.state.pinned_or(session, replica)
-    if pinned != replica:
-        replica, reason = pinned, Reason.PINNED
+    replica, reason = allowed(ctx, session, replica, reason)
     admit(ctx, session, replica, reason)
     match before:
         case Waiting(turns=turns):
             ctx.state.enter(session, Running(turns, replica), ctx.now)
-            for turn in turns:
-                dispatch(ctx, session, ctx.state.turns[turn], replica, reason)
+            for turn_id in turns:
+                turn = ctx.state.turns[turn_id]
+                dispatch(ctx, session, turn, _serving(ctx, turn, replica), reason)
         case Acting(home=None):
             after = Acting(
                 before.tools, before.since, replica, before.finished_at, before.expected_at, before.told_at
@@ -98,20 +97,40 @@ def place(ctx: Context, session: Session, replica: ReplicaId, reason: Reason) ->
     check_row(before, Placed, session.phase)
 
 
+def allowed(ctx: Context, session: Session, replica: ReplicaId, reason: Reason) -> tuple[ReplicaId, Reason]:
+    """Where a session really goes: a pin counts more than any choice, and what does not serve its model is no choice."""
+    pinned = ctx.state.pinned_or(session, replica)
+    if pinned != replica:
+        return pinned, Reason.PINNED
+    if not ctx.state.replicas[replica].serves(session.model):
+        other = ctx.state.most_room(session.model)
+        if other is not None:
+            return other.id, Reason.MODEL
+    return replica, reason
+
+
+def _serving(ctx: Context, turn: Turn, replica: ReplicaId) -> ReplicaId:
+    """The session's replica, or another one for a turn that asks for a model which that does not serve."""
+    if ctx.state.replicas[replica].serves(turn.model):
+        return replica
+    other = ctx.state.most_room(turn.model)
+    return replica if other is None else other.id
+
+
 def needed_tokens(ctx: Context, session: Session) -> int:
     """What placing a session of the pool books: its weight, and beside it the held turns that the weight does not cover."""
     return ctx.policy.weight_tokens(session) + ctx.state.beside_tokens(session)
 
 
 def is_oversize(ctx: Context, session: Session) -> bool:
-    """Whether no replica that is up could hold the session even if it were empty: no decision will find room for it."""
-    largest_tokens = ctx.state.largest_capacity_tokens
+    """Whether no replica that serves the session could hold it even if it were empty: no decision will find room for it."""
+    largest_tokens = ctx.state.serving.largest_capacity_tokens(session.model)
     return largest_tokens is not None and needed_tokens(ctx, session) > largest_tokens
 
 
 def place_if_oversize(ctx: Context, session: Session) -> None:
     """A held session that has become too large for every replica goes to the engine, which says so itself."""
-    roomiest = ctx.state.most_room()
+    roomiest = ctx.state.most_room(session.model)
     if roomiest is not None and isinstance(session.phase, Waiting) and is_oversize(ctx, session):
         place(ctx, session, roomiest.id, Reason.OVERSIZE)
 

@@ -6,9 +6,11 @@ anywhere to go; is it too large for everyone; and only then, what does the polic
 
 from tao.core.admission import (
     admit,
+    allowed,
     cover_leader,
     dispatch,
     expire,
+    interrupt,
     is_oversize,
     place_if_oversize,
 )
@@ -36,14 +38,14 @@ def turn_arrived(ctx: Context, event: TurnArrived) -> None:
     if session is None:
         ctx.emit(RefuseTurn(event.turn, event.session, Refusal.POOL_FULL))
         return
+    _ask_for(ctx, session, event.model)
     before = session.phase
     _update_main_line(ctx, session, event)
-    turn = Turn(event.turn, session.id, event.kind, event.prompt_tokens, session.line, ctx.now)
+    turn = Turn(event.turn, session.id, event.kind, event.prompt_tokens, session.line, ctx.now, event.model)
     match _choose(ctx, session, turn):
         case Place(replica=replica, reason=reason):
             ctx.state.turns[turn.id] = turn
-            pinned = ctx.state.pinned_or(session, replica)
-            _join_running(ctx, session, turn, pinned, reason if pinned == replica else Reason.PINNED)
+            _join_running(ctx, session, turn, *allowed(ctx, session, replica, reason))
         case Hold():
             _hold(ctx, session, turn, before)
             place_if_oversize(ctx, session)  # it may have grown while its earlier turns are held
@@ -53,11 +55,14 @@ def turn_arrived(ctx: Context, event: TurnArrived) -> None:
 
 
 def _find_or_open(ctx: Context, event: TurnArrived) -> Session | None:
-    """The session of the turn; a fresh record for a new one and for each side turn; None when the table is full."""
+    """The session of the turn; a fresh record for a new one and for each side turn; None when the table is full.
+
+    While weights are updated, a turn beside others on the engine is taken for a side turn: its session cannot be held.
+    """
     state = ctx.state
     side_of: SessionId | None = None
     session_id = event.session
-    if event.kind is TurnKind.SIDE:
+    if event.kind is TurnKind.SIDE or (state.weights_until is not None and _is_in_flight(ctx, session_id)):
         side_of, session_id = event.session, side_session_id(event.session, event.turn)
     found = state.sessions.get(session_id)
     if found is not None:
@@ -68,6 +73,29 @@ def _find_or_open(ctx: Context, event: TurnArrived) -> Session | None:
             return None
         expire(ctx, state.sessions[longest_idle], Closing.TABLE_FULL)
     return Session(session_id, event.tenant, event.parent, side_of, Absent(), opened_at=ctx.now)
+
+
+def _is_in_flight(ctx: Context, session: SessionId) -> bool:
+    known = ctx.state.sessions.get(session)
+    return known is not None and isinstance(known.phase, IN_FLIGHT)
+
+
+def _ask_for(ctx: Context, session: Session, model: str) -> None:
+    """Another model than before has no use for what was cached, nor for a replica that does not serve it."""
+    if not model or model == session.model:
+        return
+    if session.model:
+        session.line += 1
+        session.evidence.clear()
+        session.footprint_tokens = session.measured_tokens = 0
+    ctx.state.ask_for(session, model)
+    phase = session.phase
+    if (
+        isinstance(phase, Acting)
+        and phase.home is not None
+        and not ctx.state.replicas[phase.home].serves(model)
+    ):
+        interrupt(ctx, session, Interruption.MODEL)
 
 
 def _update_main_line(ctx: Context, session: Session, event: TurnArrived) -> None:
@@ -99,10 +127,10 @@ def _choose(ctx: Context, session: Session, turn: Turn) -> Place | Hold:
         return _choose_beside(ctx, session, turn, home)
     if isinstance(phase, Waiting):
         return Hold("earlier turns of the session are held")
-    if not state.up_replicas():
-        return Hold("no replica is up")
+    if not state.eligible_replicas(session):
+        return Hold("no replica that serves it is up")
     if home is None and is_oversize(ctx, session):
-        roomiest = state.most_room()
+        roomiest = state.most_room(session.model)
         assert roomiest is not None
         return Place(roomiest.id, Reason.OVERSIZE)
     beside = state.sessions.get(session.side_of) if session.side_of is not None else None
@@ -116,12 +144,12 @@ def _choose_beside(ctx: Context, session: Session, turn: Turn, home: Replica) ->
     if home.state is ReplicaState.UP:
         answer = ctx.policy.place(ctx.state, session, turn, ctx.now)
         return answer if isinstance(answer, Place) else Place(home.id, Reason.HOME)
-    roomiest = ctx.state.most_room()
+    roomiest = ctx.state.most_room(session.model)
     return Place(roomiest.id if roomiest is not None else home.id, Reason.FORCED)
 
 
 def _fits_beside(ctx: Context, session: Session, replica_id: str) -> bool:
-    replica = next((r for r in ctx.state.up_replicas() if r.id == replica_id), None)
+    replica = next((r for r in ctx.state.eligible_replicas(session) if r.id == replica_id), None)
     return replica is not None and ctx.policy.weight_tokens(session) <= ctx.state.free_tokens(replica.id)
 
 

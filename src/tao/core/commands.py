@@ -25,6 +25,7 @@ class Reason(StrEnum):
     OVERSIZE = "oversize"  # larger than every replica: the engine shall say so
     PINNED = "pinned"  # the request refers to something that only this replica holds
     RETRY = "retry"  # a first replica failed before it answered
+    MODEL = "model"  # the policy's choice does not serve the model that is asked for: the roomiest that does
 
 
 UNGATED = frozenset(
@@ -37,6 +38,7 @@ UNGATED = frozenset(
         Reason.OVERSIZE,
         Reason.PINNED,
         Reason.RETRY,
+        Reason.MODEL,
     }
 )
 """Reasons under which an admission may exceed the free capacity of its replica. Membership only, never iterated."""
@@ -60,6 +62,7 @@ class Interruption(StrEnum):
     RULE = "rule"
     DRAINING = "draining"
     REPLICA_LOST = "replica-lost"
+    MODEL = "model"  # the session asks for another model, which its replica does not serve
 
 
 class Closing(StrEnum):

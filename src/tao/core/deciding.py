@@ -13,30 +13,40 @@ from tao.core.events import PlanFailed, PlanReady, ShutdownStarted, WakeUp
 from tao.core.ids import PlanId, ReplicaId, SessionId
 from tao.core.phases import Acting, Away
 from tao.core.ports import Assignment
-from tao.core.session import ReplicaState, Session
+from tao.core.session import Session
+from tao.core.weights import end_weights_update
 
 
 def wake_up(ctx: Context, event: WakeUp) -> None:  # noqa: ARG001 - the moment is all there is to it
     """Everything that is due now, in a fixed order: bounds first, then the policy."""
+    if ctx.state.weights_until is not None and ctx.state.weights_until <= ctx.now:
+        end_weights_update(ctx)
     _end_holds(ctx)
     _expire_idle(ctx)
     if ctx.outstanding is not None and _plan_deadline(ctx) <= ctx.now:
         _forget_plan(ctx)
-    due = ctx.policy.next_planning_at(ctx.state, ctx.now)
+    due = _next_planning_at(ctx)
     if due is not None and due <= ctx.now:
         _decide(ctx)
 
 
 def next_wakeup(ctx: Context) -> float | None:
     """The next moment at which `wake_up` has something to do; None when only an event can bring it."""
-    soonest = ctx.policy.next_planning_at(ctx.state, ctx.now)
+    soonest = _next_planning_at(ctx)
+    if ctx.state.weights_until is not None:
+        soonest = ctx.state.weights_until
     if ctx.state.idle:
         soonest = _sooner(soonest, _next_idle_deadline(ctx))
-    if ctx.state.holding:
+    if ctx.state.holding and ctx.state.weights_until is None:
         soonest = _sooner(soonest, _next_hold_deadline(ctx))
     if ctx.outstanding is not None:
         soonest = _sooner(soonest, _plan_deadline(ctx))
     return soonest
+
+
+def _next_planning_at(ctx: Context) -> float | None:
+    """There is nothing to decide while nothing may be dispatched."""
+    return None if ctx.state.weights_until is not None else ctx.policy.next_planning_at(ctx.state, ctx.now)
 
 
 def _sooner(soonest: float | None, deadline: float) -> float:
@@ -53,7 +63,7 @@ def plan_ready(ctx: Context, event: PlanReady) -> None:
     changed = [session for session, _ in event.assignments if _has_changed(ctx, session, plan)]
     for session_id, replica in ctx.policy.select(ctx.state, event, changed, ctx.now):
         session = ctx.state.sessions.get(session_id)
-        if session is not None and session_id in ctx.state.pool and _is_up(ctx, replica):
+        if session is not None and session_id in ctx.state.pool and _may_go(ctx, session, replica):
             _place_if_it_fits(ctx, session, replica, Reason.PLANNED)
 
 
@@ -92,8 +102,10 @@ def _decide(ctx: Context) -> None:
 
 def _place_by_rule(ctx: Context, placements: Iterable[Assignment]) -> None:
     for session_id, replica in placements:
-        assert _is_up(ctx, replica), replica
-        place(ctx, ctx.state.sessions[session_id], replica, Reason.RULE)
+        session = ctx.state.sessions[session_id]
+        assert any(up.id == replica for up in ctx.state.up_replicas()), replica
+        if ctx.state.eligible_replicas(session):
+            place(ctx, session, replica, Reason.RULE)
 
 
 def _place_if_it_fits(ctx: Context, session: Session, replica: ReplicaId, reason: Reason) -> None:
@@ -106,9 +118,8 @@ def _has_changed(ctx: Context, session_id: SessionId, plan: Outstanding) -> bool
     return session is None or session_id not in ctx.state.pool or session.epoch != plan.epochs.get(session_id)
 
 
-def _is_up(ctx: Context, replica: ReplicaId) -> bool:
-    record = ctx.state.replicas.get(replica)
-    return record is not None and record.state is ReplicaState.UP
+def _may_go(ctx: Context, session: Session, replica: ReplicaId) -> bool:
+    return any(eligible.id == replica for eligible in ctx.state.eligible_replicas(session))
 
 
 def _forget_plan(ctx: Context) -> None:
@@ -122,11 +133,23 @@ def _plan_deadline(ctx: Context) -> float:
 
 
 def _next_hold_deadline(ctx: Context) -> float:
-    """Of the session that is held longest; there is one."""
-    oldest = next(iter(ctx.state.holding.values()))
-    if ctx.state.none_up_since is not None:
-        return max(oldest, ctx.state.none_up_since) + ctx.settings.no_replica_seconds_max
-    return oldest + ctx.settings.hold_seconds_max
+    """The soonest; some session is held."""
+    return _soonest_hold(ctx)[0]
+
+
+def _soonest_hold(ctx: Context) -> tuple[float, SessionId]:
+    """Of those who ask for one model the one held longest is due first; between models the bounds differ."""
+    state, settings = ctx.state, ctx.settings
+    due: list[tuple[float, SessionId]] = []
+    for model, held in state.held_for.items():
+        oldest = next(iter(held))
+        since = state.holding[oldest]
+        if state.serving.of(model):
+            due.append((max(since, state.dispatching_since) + settings.hold_seconds_max, oldest))
+        else:
+            lost_at = max(since, state.serving.unserved_since(model), state.dispatching_since)
+            due.append((lost_at + settings.no_replica_seconds_max, oldest))
+    return min(due, key=lambda pair: pair[0])
 
 
 def _next_idle_deadline(ctx: Context) -> float:
@@ -135,10 +158,13 @@ def _next_idle_deadline(ctx: Context) -> float:
 
 
 def _end_holds(ctx: Context) -> None:
-    """At its bound a held session is placed by force, or refused where no replica is up."""
-    while ctx.state.holding and _next_hold_deadline(ctx) <= ctx.now:
-        session = ctx.state.sessions[next(iter(ctx.state.holding))]
-        roomiest = ctx.state.most_room()
+    """At its bound a held session is placed by force, or refused where no replica that serves it is up."""
+    while ctx.state.holding and ctx.state.weights_until is None:
+        deadline, session_id = _soonest_hold(ctx)
+        if deadline > ctx.now:
+            return
+        session = ctx.state.sessions[session_id]
+        roomiest = ctx.state.most_room(session.model)
         if roomiest is None:
             refuse_held(ctx, session, Refusal.NO_REPLICA)
         else:

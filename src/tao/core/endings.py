@@ -59,7 +59,7 @@ def turn_failed(ctx: Context, event: TurnFailed) -> None:
     turn = ctx.state.turns[event.turn]
     session = ctx.state.sessions[turn.session]
     if event.retryable and not turn.stopping:
-        other = ctx.state.most_room(but=turn.replica)
+        other = ctx.state.most_room(turn.model, but=turn.replica)
         if turn.attempt == 1 and other is not None and not ctx.shutting_down:
             _retry(ctx, session, turn, event)
             return
@@ -249,7 +249,7 @@ def _retry(ctx: Context, session: Session, turn: Turn, event: Event) -> None:
     """Dispatch the turn again on the UP replica with most room, other than the one that failed."""
     before = session.phase
     assert isinstance(before, Running | Stopping), session
-    other = ctx.state.most_room(but=turn.replica)
+    other = ctx.state.most_room(turn.model, but=turn.replica)
     assert other is not None
     _release_turn(ctx, session, turn)
     turn.output_tokens = 0

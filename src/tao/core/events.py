@@ -73,7 +73,8 @@ class Event:
 class TurnArrived(Event):
     """A model request. `prompt_tokens` is an estimate; `Usage` corrects it when the turn ends.
 
-    `pinned`: the replica that holds what the request refers to (a stored response); elsewhere it would fail.
+    `pinned`: the replica that holds what the request refers to (a stored response); elsewhere it would fail. `model`: what
+    the request asks for; empty: any replica will do.
     """
 
     turn: TurnId
@@ -83,6 +84,7 @@ class TurnArrived(Event):
     tenant: str = ""
     parent: SessionId | None = None
     pinned: ReplicaId | None = None
+    model: str = ""
 
     def __post_init__(self) -> None:
         Event.__post_init__(self)
@@ -203,10 +205,14 @@ class SessionEnded(Event):
 
 @value
 class ReplicaJoined(Event):
-    """A replica is ready to serve: new, or back after `ReplicaLost` (then with an empty cache)."""
+    """A replica is ready to serve: new, or back after `ReplicaLost` (then with an empty cache).
+
+    `models`: what it serves; None: whatever is asked.
+    """
 
     replica: ReplicaId
     capacity_tokens: int
+    models: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         Event.__post_init__(self)
@@ -225,6 +231,14 @@ class CapacityChanged(Event):
         Event.__post_init__(self)
         if self.capacity_tokens < 0:
             raise EventError(f"replica {self.replica}: negative capacity_tokens {self.capacity_tokens}")
+
+
+@value
+class ModelsChanged(Event):
+    """The engine serves other models than before; None: whatever is asked."""
+
+    replica: ReplicaId
+    models: tuple[str, ...] | None
 
 
 @value
@@ -281,6 +295,29 @@ class CacheWatchLost(Event):
 
     replica: ReplicaId
     session: SessionId | None = None
+
+
+# --- weights ----------------------------------------------------------------------------------------------------------
+
+
+@value
+class WeightsUpdateBegan(Event):
+    """The engines are getting other weights: nothing is dispatched until that has ended, at the latest at `until`.
+
+    Once more while it lasts: the deadline is now `until`.
+    """
+
+    until: float
+
+    def __post_init__(self) -> None:
+        Event.__post_init__(self)
+        if not isfinite(self.until):
+            raise EventError(f"until must be finite, not {self.until!r}")
+
+
+@value
+class WeightsUpdateEnded(Event):
+    """The engines have their new weights; what their caches held was computed with the old ones and is void."""
 
 
 # --- time, plans, shutdown --------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from tao.core.context import Context
 from tao.core.events import (
     CacheFlushed,
     CapacityChanged,
+    ModelsChanged,
     ReplicaDraining,
     ReplicaJoined,
     ReplicaLost,
@@ -26,6 +27,7 @@ def replica_joined(ctx: Context, event: ReplicaJoined) -> None:
     if replica is None:
         replica = ctx.state.replicas[event.replica] = Replica(event.replica, event.capacity_tokens)
     replica.capacity_tokens = event.capacity_tokens
+    replica.models = event.models
     replica.removed = False
     _set_state(ctx, replica, ReplicaState.UP)
 
@@ -35,6 +37,17 @@ def capacity_changed(ctx: Context, event: CapacityChanged) -> None:
     replica = ctx.state.replicas[event.replica]
     replica.capacity_tokens = event.capacity_tokens
     ctx.state.note_replicas(ctx.now)
+    _tell_changed(ctx, replica)
+
+
+def models_changed(ctx: Context, event: ModelsChanged) -> None:
+    """Sessions whose model is gone from here ask for another replica with their next turn."""
+    replica = ctx.state.replicas[event.replica]
+    replica.models = event.models
+    ctx.state.note_replicas(ctx.now)
+    for session in list(ctx.state.acting_on(replica.id)):
+        if not replica.serves(session.model):
+            interrupt(ctx, session, Interruption.MODEL)
     _tell_changed(ctx, replica)
 
 

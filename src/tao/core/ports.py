@@ -52,6 +52,9 @@ class View(Protocol):
     def up_replicas(self) -> Sequence[Replica]:
         """Replicas that take admissions, in the order in which they joined."""
 
+    def eligible_replicas(self, session: Session) -> Sequence[Replica]:
+        """Those of `up_replicas` that serve the model that the session asks for. Only they may be chosen for it."""
+
     def free_tokens(self, replica: ReplicaId) -> int:
         """Capacity minus reservations; negative when overcommitted."""
 
@@ -107,7 +110,9 @@ class Policy(Protocol):
         """What the session's admission costs: footprint minus shared, plus reserve."""
 
     def place(self, view: View, session: Session, turn: Turn, at: float) -> Place | Hold:
-        """Asked for each arriving turn while a replica is up. Only UP replicas may be named."""
+        """Asked for each arriving turn while a replica is up that serves it. Only `View.eligible_replicas` may be named;
+        for any other one the core takes the roomiest of them.
+        """
 
     def keeps_admission(self, view: View, session: Session, at: float) -> bool:
         """Asked when the last turn in flight has ended: does the session keep its admission while its tool runs?"""

@@ -7,7 +7,7 @@ It reads no clock and owns no timer; a driver arms one timer from `next_wakeup()
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tao.core import arrivals, cache_watch, deciding, endings, membership, streaming, tool_phase
+from tao.core import arrivals, cache_watch, deciding, endings, membership, streaming, tool_phase, weights
 from tao.core import events as ev
 from tao.core.commands import Command
 from tao.core.context import Context
@@ -36,6 +36,7 @@ OF_SESSION: Mapping[type[ev.Event], Handler] = {
 }
 OF_REPLICA: Mapping[type[ev.Event], Handler] = {
     ev.CapacityChanged: membership.capacity_changed,
+    ev.ModelsChanged: membership.models_changed,
     ev.ReplicaDraining: membership.replica_draining,
     ev.ReplicaLost: membership.replica_lost,
     ev.ReplicaRemoved: membership.replica_removed,
@@ -50,6 +51,8 @@ ALWAYS: Mapping[type[ev.Event], Handler] = {
     ev.PlanReady: deciding.plan_ready,
     ev.PlanFailed: deciding.plan_failed,
     ev.ShutdownStarted: deciding.shutdown_started,
+    ev.WeightsUpdateBegan: weights.weights_update_began,
+    ev.WeightsUpdateEnded: weights.weights_update_ended,
 }
 
 

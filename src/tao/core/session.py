@@ -61,6 +61,7 @@ class Session:
     side_of: SessionId | None
     phase: Phase
     opened_at: float
+    model: str = ""  # what its main line asks for; empty: nothing in particular
     epoch: int = 0
     line: int = 0
     footprint_tokens: int = 0
@@ -106,6 +107,7 @@ class Turn:
     prompt_tokens: int
     line: int
     arrived_at: float
+    model: str = ""
     held_seconds: float = 0.0  # until its first dispatch
     replica: ReplicaId | None = None
     attempt: int = 0
@@ -130,7 +132,10 @@ class ReplicaState(StrEnum):
 
 @dataclass(slots=True)
 class Replica:
-    """One serving-engine instance. `cache_rate`: learned share of prompt tokens that were cached, 0 to 1."""
+    """One serving-engine instance. `cache_rate`: learned share of prompt tokens that were cached, 0 to 1.
+
+    `models`: what it serves; None: whatever is asked.
+    """
 
     id: ReplicaId
     capacity_tokens: int
@@ -138,3 +143,8 @@ class Replica:
     turns_in_flight: int = 0
     removed: bool = False
     cache_rate: float = 1.0
+    models: tuple[str, ...] | None = None
+
+    def serves(self, model: str) -> bool:
+        """Whether a request for `model` may go there; empty: it names none."""
+        return not model or self.models is None or model in self.models

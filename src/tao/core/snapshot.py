@@ -20,6 +20,7 @@ def snapshot(ctx: Context, at: float | None = None) -> dict[str, object]:
         "policy": ctx.policy.name,
         "shutting_down": ctx.shutting_down,
         "planning": state.planning,
+        "weights_update_ends_in_seconds": None if state.weights_until is None else state.weights_until - now,
         "plans": ctx.plans_made,
         "held_turns": state.held_turns,
         "waiting_sessions": state.waiting_sessions,
@@ -56,6 +57,7 @@ def _replica(ctx: Context, replica: Replica) -> dict[str, object]:
     return {
         "id": replica.id,
         "state": replica.state.value,
+        "models": None if replica.models is None else list(replica.models),
         "capacity_tokens": replica.capacity_tokens,
         "reserved_tokens": ctx.state.ledger.reserved_tokens(replica.id),
         "free_tokens": ctx.state.free_tokens(replica.id),
@@ -71,6 +73,7 @@ def _session(ctx: Context, session: Session, now: float) -> dict[str, object]:
         "id": session.id,
         "tenant": session.tenant,
         "parent": session.parent,
+        "model": session.model,
         **_phase(session.phase),
         "home": session.home,
         "footprint_tokens": session.live_tokens,
@@ -157,10 +160,14 @@ def _why(ctx: Context, session: Session) -> str:
 
 def _why_waiting(ctx: Context, session: Session) -> str:
     state = ctx.state
+    if state.weights_until is not None:
+        return f"waits while weights are updated, {state.weights_until - ctx.now:g} s more at most"
     if not state.up_replicas():
         return "waits because no replica is up"
+    if not state.eligible_replicas(session):
+        return f"waits because no replica that serves {session.model!r} is up"
     weight_tokens = needed_tokens(ctx, session)
-    most = max(state.free_tokens(replica.id) for replica in state.up_replicas())
+    most = max(state.free_tokens(replica.id) for replica in state.eligible_replicas(session))
     bound = f"placed by force after {ctx.settings.hold_seconds_max:g} s"
     if weight_tokens > most:
         return f"waits: needs {weight_tokens} tokens, the roomiest replica has {max(most, 0)} free; {bound}"

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from tao.core.ids import ReplicaId, SessionId, TurnId
 from tao.core.ledger import Ledger
 from tao.core.phases import BETWEEN_TURNS, Acting, Away, Closed, Phase, Running, Stopping, Waiting, turns_of
+from tao.core.serving import Serving
 from tao.core.session import Replica, ReplicaState, Session, Turn
 from tao.core.settings import SchedulerSettings
 
@@ -20,18 +21,19 @@ class State:
     def __init__(self, settings: SchedulerSettings) -> None:
         self.settings = settings
         self.replicas: dict[ReplicaId, Replica] = {}
-        self._up: tuple[Replica, ...] = ()
+        self.serving = Serving()
         self._removed = False  # whether one is to be forgotten
         self.sessions: dict[SessionId, Session] = {}
         self.turns: dict[TurnId, Turn] = {}
         self.ledger = Ledger()
         self.pool: dict[SessionId, None] = {}
         self.holding: dict[SessionId, float] = {}  # Waiting sessions, since when, oldest first
+        self.held_for: dict[str, dict[SessionId, None]] = {}  # the same by the model they ask for
         self.idle: dict[SessionId, float] = {}  # Acting and Away sessions, last heard of, oldest first
         self.held_turns = 0
         self.planning = False
-        self.none_up_since: float | None = 0.0  # none has joined yet
-        self.largest_capacity_tokens: int | None = None  # of the replicas that are up
+        self.weights_until: float | None = None  # weights are being updated, until then at the latest
+        self.dispatching_since = 0.0  # when that ended last
 
     # --- the view ---------------------------------------------------------------------------------------------------
 
@@ -40,7 +42,10 @@ class State:
         return len(self.holding)
 
     def up_replicas(self) -> Sequence[Replica]:
-        return self._up
+        return self.serving.up
+
+    def eligible_replicas(self, session: Session) -> Sequence[Replica]:
+        return self.serving.of(session.model)
 
     def free_tokens(self, replica: ReplicaId) -> int:
         return self.replicas[replica].capacity_tokens - self.ledger.reserved_tokens(replica)
@@ -77,12 +82,15 @@ class State:
             self.held_turns -= len(old.turns)
             if not isinstance(phase, Waiting):
                 del self.holding[session.id]
+                self._unlist(session)
         elif isinstance(old, BETWEEN_TURNS) and not isinstance(phase, BETWEEN_TURNS):
             del self.idle[session.id]
         in_pool = False
         if isinstance(phase, Waiting):
             self.held_turns += len(phase.turns)
-            self.holding.setdefault(session.id, at)
+            if session.id not in self.holding:
+                self.holding[session.id] = at
+                self.held_for.setdefault(session.model, {})[session.id] = None
             in_pool = True
         elif isinstance(phase, BETWEEN_TURNS):
             self.idle.setdefault(session.id, at)
@@ -92,6 +100,19 @@ class State:
         else:
             self.pool.pop(session.id, None)
 
+    def ask_for(self, session: Session, model: str) -> None:
+        """The session asks for this model from now on."""
+        if session.id in self.holding:
+            self._unlist(session)
+            self.held_for.setdefault(model, {})[session.id] = None
+        session.model = model
+
+    def _unlist(self, session: Session) -> None:
+        listed = self.held_for[session.model]
+        del listed[session.id]
+        if not listed:
+            del self.held_for[session.model]
+
     def heard_of(self, session: Session, at: float) -> None:
         """Start the idle bound of an acting session afresh."""
         if session.id in self.idle:
@@ -99,17 +120,9 @@ class State:
             self.idle[session.id] = at
 
     def note_replicas(self, at: float) -> None:
-        """Remember which replicas are up, how large the largest is, or since when none has been up.
-
-        To be called whenever one changes its state or its capacity.
-        """
-        self._up = tuple(replica for replica in self.replicas.values() if replica.state is ReplicaState.UP)
-        self.largest_capacity_tokens = max((replica.capacity_tokens for replica in self._up), default=None)
+        """Remember which replicas take sessions; to be called whenever one changes its state, capacity or models."""
+        self.serving.note(self.replicas.values(), at, held_back=self.weights_until is not None)
         self._removed = any(replica.removed for replica in self.replicas.values())
-        if self._up:
-            self.none_up_since = None
-        elif self.none_up_since is None:
-            self.none_up_since = at
 
     def forget_removed(self) -> None:
         """Drop the records of removed replicas that no turn and no session needs any more."""
@@ -129,11 +142,13 @@ class State:
         if session.pinned is None:
             return replica
         pinned = self.replicas.get(session.pinned)
-        return pinned.id if pinned is not None and pinned.state is ReplicaState.UP else replica
+        if pinned is None or all(up.id != pinned.id for up in self.serving.up):
+            return replica
+        return pinned.id
 
-    def most_room(self, but: ReplicaId | None = None) -> Replica | None:
-        """The UP replica with most free tokens, other than `but`; ties go to the first that joined."""
-        up = [replica for replica in self.up_replicas() if replica.id != but]
+    def most_room(self, model: str, but: ReplicaId | None = None) -> Replica | None:
+        """The replica with most free tokens of those that serve the model, other than `but`; ties: the first that joined."""
+        up = [replica for replica in self.serving.of(model) if replica.id != but]
         return max(up, key=lambda replica: self.free_tokens(replica.id), default=None)
 
     # --- what must always hold --------------------------------------------------------------------------------------
@@ -150,6 +165,8 @@ class State:
         assert self.held_turns == sum(turn.replica is None for turn in self.turns.values())
         assert set(self.holding) == {s.id for s in self.sessions.values() if isinstance(s.phase, Waiting)}
         assert list(self.holding.values()) == sorted(self.holding.values())
+        listed = {session: model for model, held in self.held_for.items() for session in held}
+        assert listed == {session: self.sessions[session].model for session in self.holding}
         assert set(self.idle) == {s.id for s in self.sessions.values() if isinstance(s.phase, Acting | Away)}
         assert list(self.idle.values()) == sorted(self.idle.values())
         assert len(self.sessions) <= self.settings.sessions_max
@@ -192,7 +209,6 @@ class State:
         for replica in self.replicas.values():
             assert replica.turns_in_flight == in_flight.pop(replica.id, 0), replica
         assert not in_flight, in_flight
-        assert self._up == tuple(r for r in self.replicas.values() if r.state is ReplicaState.UP)
-        assert self.largest_capacity_tokens == max((r.capacity_tokens for r in self._up), default=None)
+        up = tuple(r for r in self.replicas.values() if r.state is ReplicaState.UP)
+        assert self.serving.up == (() if self.weights_until is not None else up)
         assert self._removed == any(replica.removed for replica in self.replicas.values())
-        assert (self.none_up_since is None) == bool(self._up)

@@ -76,7 +76,9 @@ class JointPolicy:
         weight_tokens = self.weight_tokens(session)
         credit = self._parts.credit.tokens(session, at)
         offer = self._parts.room.offered_tokens
-        roomy = [replica for replica in view.up_replicas() if offer(view, replica) >= weight_tokens]
+        roomy = [
+            replica for replica in view.eligible_replicas(session) if offer(view, replica) >= weight_tokens
+        ]
         if not roomy:
             return Hold("no replica has room")
         best = max(roomy, key=lambda r: (credit.get(r.id, 0), view.free_tokens(r.id)))
@@ -99,19 +101,22 @@ class JointPolicy:
         free_tokens = {r.id: self._parts.room.offered_tokens(view, r) for r in view.up_replicas()}
         most_tokens = max(free_tokens.values(), default=0)
         weights: dict[SessionId, tuple[int, bool]] = {}
-        somebody_fits = pinned = False
+        somebody_fits = choosy = False
         for session in map(view.sessions.__getitem__, view.pool):
             needed_tokens, is_aged = (
                 self._needed_tokens(view, session),
                 self._waited_too_long(view, session, at),
             )
             if needed_tokens <= most_tokens or is_aged:
+                eligible = len(self._eligible(view, session, free_tokens))
+                if not eligible:
+                    continue  # nobody serves it: no plan can place it
                 weights[session.id] = needed_tokens, is_aged
                 somebody_fits = somebody_fits or needed_tokens <= most_tokens
-                pinned = pinned or session.pinned in free_tokens
+                choosy = choosy or eligible < len(free_tokens)
         if not somebody_fits:
             return Decision()  # nobody can be placed, and nobody has to be kept from the room of another
-        if self._last.would_come_again(None if pinned else Question(weights, free_tokens)):
+        if self._last.would_come_again(None if choosy else Question(weights, free_tokens)):
             return Decision()
         candidates = tuple(self._candidate(view, view.sessions[name], free_tokens, at) for name in weights)
         parts = self._parts
@@ -156,8 +161,7 @@ class JointPolicy:
     def _candidate(
         self, view: View, session: Session, free_tokens: Mapping[ReplicaId, int], at: float
     ) -> Candidate:
-        pinned = session.pinned if session.pinned in free_tokens else None
-        eligible = (pinned,) if pinned is not None else tuple(free_tokens)
+        eligible = self._eligible(view, session, free_tokens)
         credit = self._parts.credit.tokens(session, at)
         placed = session.placement
         return Candidate(
@@ -169,5 +173,15 @@ class JointPolicy:
             credit_tokens={replica: tokens for replica, tokens in credit.items() if replica in eligible},
             waited_seconds=view.waited_seconds(session, at),
             home=placed.replica if placed is not None and placed.replica in free_tokens else None,
-            eligible=None if pinned is None else eligible,
+            eligible=None if len(eligible) == len(free_tokens) else eligible,
         )
+
+    @staticmethod
+    def _eligible(
+        view: View, session: Session, free_tokens: Mapping[ReplicaId, int]
+    ) -> tuple[ReplicaId, ...]:
+        """Where it may go, of the replicas of the plan: where it is pinned to, else wherever its model is served."""
+        pinned = session.pinned
+        if pinned is not None and pinned in free_tokens:
+            return (pinned,)
+        return tuple(replica.id for replica in view.eligible_replicas(session) if replica.id in free_tokens)

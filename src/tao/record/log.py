@@ -45,6 +45,7 @@ EVENT_KINDS: Mapping[str, type[ev.Event]] = {
         ev.SessionEnded,
         ev.ReplicaJoined,
         ev.CapacityChanged,
+        ev.ModelsChanged,
         ev.ReplicaDraining,
         ev.ReplicaLost,
         ev.ReplicaRemoved,
@@ -55,6 +56,8 @@ EVENT_KINDS: Mapping[str, type[ev.Event]] = {
         ev.PlanReady,
         ev.PlanFailed,
         ev.ShutdownStarted,
+        ev.WeightsUpdateBegan,
+        ev.WeightsUpdateEnded,
     )
 }
 COMMAND_KINDS: Mapping[str, type[cmd.Command]] = {

@@ -86,7 +86,9 @@ class Aimd(Unplanned):
 
     def next_planning_at(self, view: View, at: float) -> float | None:
         if view.waiting_sessions and any(self._places(view, r.id, {}) > 0 for r in view.up_replicas()):
-            return at
+            waiting = (s for s in map(view.sessions.__getitem__, view.pool) if isinstance(s.phase, Waiting))
+            if any(self._replica_for(view, session, {}) is not None for session in waiting):
+                return at
         return self._sweep.next_at(view)
 
     def interrupts(self, view: View, at: float) -> Sequence[SessionId]:  # noqa: ARG002
@@ -105,7 +107,7 @@ class Aimd(Unplanned):
         ):  # those under way first, else as they came
             chosen = self._replica_for(view, session, taken)
             if chosen is None:
-                break
+                continue
             taken[chosen] = taken.get(chosen, 0) + 1
             placements.append((session.id, chosen))
         return Decision(placements)
@@ -141,6 +143,8 @@ class Aimd(Unplanned):
     def _replica_for(self, view: View, session: Session, taken: Mapping[ReplicaId, int]) -> ReplicaId | None:
         """Where it was last if that has a place, else where most places are."""
         last = session.placement.replica if session.placement is not None else None
-        places = {replica.id: self._places(view, replica.id, taken) for replica in view.up_replicas()}
+        places = {
+            replica.id: self._places(view, replica.id, taken) for replica in view.eligible_replicas(session)
+        }
         free = [replica for replica, count in places.items() if count > 0]
         return max(free, key=lambda replica: (replica == last, places[replica]), default=None)

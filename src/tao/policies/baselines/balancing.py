@@ -23,7 +23,7 @@ class RoundRobin:
         self._turns = 0
 
     def choose(self, view: View, session: Session, turn: Turn, at: float) -> ReplicaId:  # noqa: ARG002
-        up = view.up_replicas()
+        up = view.eligible_replicas(session)
         chosen = up[self._turns % len(up)]
         self._turns += 1
         return chosen.id
@@ -36,7 +36,7 @@ class LeastLoaded:
     """To the replica with fewest turns in flight."""
 
     def choose(self, view: View, session: Session, turn: Turn, at: float) -> ReplicaId:  # noqa: ARG002
-        return least_loaded(view.up_replicas()).id
+        return least_loaded(view.eligible_replicas(session)).id
 
     def observe(self, view: View, fact: Fact) -> None:
         pass

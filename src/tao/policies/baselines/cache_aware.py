@@ -72,7 +72,7 @@ class TreeRouter:
         self._lines = PrefixLines()
 
     def choose(self, view: View, session: Session, turn: Turn, at: float) -> ReplicaId:
-        up = view.up_replicas()
+        up = view.eligible_replicas(session)
         if any(imbalance.holds(view, up) for imbalance in self._imbalances):
             return least_loaded(up).id
         best = longest_match(self._lines.matches(session, turn.prompt_tokens, at), up)
@@ -96,7 +96,7 @@ class SessionThenTreeRouter:
         self._last_sent: dict[SessionId, tuple[ReplicaId, float]] = {}
 
     def choose(self, view: View, session: Session, turn: Turn, at: float) -> ReplicaId:
-        up = view.up_replicas()
+        up = view.eligible_replicas(session)
         if self._imbalance.holds(view, up):
             return least_loaded(up).id
         known, sent_at = self._last_sent.get(session.id, (None, at))

@@ -31,7 +31,7 @@ class DynamoKv:
     def choose(self, view: View, session: Session, turn: Turn, at: float) -> ReplicaId:
         matches = self._lines.matches(session, turn.prompt_tokens, at)
         overlaps = {replica: match.tokens for replica, match in matches.items()}
-        up = view.up_replicas()
+        up = view.eligible_replicas(session)
         return min(up, key=lambda r: self.cost(view, r.id, turn.prompt_tokens, overlaps.get(r.id, 0))).id
 
     def cost(self, view: View, replica: ReplicaId, prompt_tokens: int, overlap_tokens: int) -> float:

@@ -32,7 +32,7 @@ class ConsistentHash:
         self._owners: list[ReplicaId] = []
 
     def choose(self, view: View, session: Session, turn: Turn, at: float) -> ReplicaId:  # noqa: ARG002
-        members = tuple(replica.id for replica in view.up_replicas())
+        members = tuple(replica.id for replica in view.eligible_replicas(session))
         if members != self._members:
             self._build(members)
         position = bisect_left(self._points, hash64(session.id))

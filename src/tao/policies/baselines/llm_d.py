@@ -34,8 +34,8 @@ class WeightedScorers:
         return max(scores, key=lambda replica: scores[replica])
 
     def scores(self, view: View, session: Session, turn: Turn, at: float) -> Mapping[ReplicaId, float]:
-        """The score of every replica that is up, in the order in which they joined."""
-        up = view.up_replicas()
+        """The score of every replica that serves it, in the order in which they joined."""
+        up = view.eligible_replicas(session)
         matches = self._lines.matches(session, turn.prompt_tokens, at)
         queues = {replica.id: self._in_flight.queued_turns(view, replica) for replica in up}
         longest, shortest = max(queues.values()), min(queues.values())

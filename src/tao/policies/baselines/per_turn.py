@@ -21,7 +21,7 @@ class Router(Protocol):
     """Chooses where one turn goes."""
 
     def choose(self, view: View, session: Session, turn: Turn, at: float) -> ReplicaId:
-        """An UP replica for the turn; at least one is up. The session of a first turn is not in the view yet."""
+        """One of `View.eligible_replicas`; there is one. The session of a first turn is not in the view yet."""
 
     def observe(self, view: View, fact: Fact) -> None:
         """Learn from what happened. Where a turn really went is told by `TurnDispatched`."""
@@ -49,8 +49,8 @@ class PerTurnPolicy:
         return False
 
     def next_planning_at(self, view: View, at: float) -> float | None:
-        """Turns are held only while no replica is up; they are due as soon as one is."""
-        return at if view.waiting_sessions and view.up_replicas() else None
+        """Turns are held only while no replica that serves them is up; they are due as soon as one is."""
+        return at if view.waiting_sessions and self._next_held(view) is not None else None
 
     def interrupts(self, view: View, at: float) -> Sequence[SessionId]:  # noqa: ARG002
         return ()
@@ -60,13 +60,19 @@ class PerTurnPolicy:
 
     def decide(self, view: View, at: float) -> Decision:
         """Place the session that waits longest. One at a time, so that each choice sees the effect of the one before."""
-        for session_id in view.pool:
-            session = view.sessions[session_id]
-            held = turns_of(session.phase)
-            if held:
-                chosen = self._router.choose(view, session, view.turns[held[0]], at)
-                return Decision(placements=[(session_id, chosen)])
-        return Decision()
+        session = self._next_held(view)
+        if session is None:
+            return Decision()
+        chosen = self._router.choose(view, session, view.turns[turns_of(session.phase)[0]], at)
+        return Decision(placements=[(session.id, chosen)])
+
+    @staticmethod
+    def _next_held(view: View) -> Session | None:
+        """The first session with held turns that a replica serves."""
+        for session in map(view.sessions.__getitem__, view.pool):
+            if turns_of(session.phase) and view.eligible_replicas(session):
+                return session
+        return None
 
     def select(
         self,

@@ -137,7 +137,7 @@ class ProgressTtl(Unplanned):
             return Place(session.home, Reason.HOME)
         if view.waiting_sessions:
             return Hold("others wait")
-        bound = _bound(session, self._ranks(view))
+        bound = _bound(session, _serving(view, session, self._ranks(view)))
         if bound.takes(self.weight_tokens(session)):
             return Place(bound.replica.id, Reason.ROOM)
         return Hold("no room to run and grow where it belongs")
@@ -165,7 +165,8 @@ class ProgressTtl(Unplanned):
         ranks = self._ranks(view)
         if not ranks:
             return Decision()
-        waiting = [s for s in map(view.sessions.__getitem__, view.pool) if isinstance(s.phase, Waiting)]
+        pool = map(view.sessions.__getitem__, view.pool)
+        waiting = [s for s in pool if isinstance(s.phase, Waiting) and view.eligible_replicas(s)]
         forced_after_seconds = {
             replica: self._forced_after_seconds(view, rank, len(waiting)) for replica, rank in ranks.items()
         }
@@ -176,18 +177,22 @@ class ProgressTtl(Unplanned):
             placements[session.id] = rank.replica.id
 
         for session in waiting:
-            bound = _bound(session, ranks)
+            bound = _bound(session, _serving(view, session, ranks))
             if view.waited_seconds(session, at) >= forced_after_seconds[bound.replica.id]:
                 admit(session, bound)
         for session in sorted(_rest(waiting, placements), key=self._most_recently_used):
-            bound = _bound(session, ranks)
+            bound = _bound(session, _serving(view, session, ranks))
             if bound.takes(self.weight_tokens(session)):
                 admit(session, bound)
+        held_up: dict[str, None] = {}  # the first that does not fit holds up those who ask for the same model
         for session in _rest(waiting, placements):
-            roomiest = max(ranks.values(), key=lambda rank: rank.free_tokens)
-            if not roomiest.takes(CROSS_REPLICA_HEADROOM * self.weight_tokens(session)):
-                break
-            admit(session, roomiest)
+            roomiest = max(_serving(view, session, ranks).values(), key=lambda rank: rank.free_tokens)
+            if session.model in held_up or not roomiest.takes(
+                CROSS_REPLICA_HEADROOM * self.weight_tokens(session)
+            ):
+                held_up[session.model] = None
+            else:
+                admit(session, roomiest)
         return Decision(list(placements.items()))
 
     def observe(self, view: View, fact: Fact) -> None:
@@ -250,6 +255,12 @@ class ProgressTtl(Unplanned):
         context_tokens = replica.capacity_tokens - view.free_tokens(replica.id)
         work_tokens = self._progress.output_tokens.value * (batch + waiting)
         return min(max(3.0 * work_tokens / decode_tokens_per_second(batch, context_tokens), least), most)
+
+
+def _serving(view: View, session: Session, ranks: Mapping[ReplicaId, Rank]) -> Mapping[ReplicaId, Rank]:
+    """The ranks of the replicas that serve what the session asks for."""
+    eligible = view.eligible_replicas(session)
+    return ranks if len(eligible) == len(ranks) else {replica.id: ranks[replica.id] for replica in eligible}
 
 
 def _bound(session: Session, ranks: Mapping[ReplicaId, Rank]) -> Rank:

@@ -29,7 +29,7 @@ class SessionFcfs(Unplanned):
             return Place(session.home, Reason.HOME)
         if view.waiting_sessions:
             return Hold("earlier sessions wait")
-        chosen = self._replica_for(view, session, view.up_replicas(), {})
+        chosen = self._replica_for(view, session, {})
         return Hold("no replica has room") if chosen is None else Place(chosen.id, Reason.ROOM)
 
     def keeps_admission(self, view: View, session: Session, at: float) -> bool:  # noqa: ARG002
@@ -51,16 +51,22 @@ class SessionFcfs(Unplanned):
         return chosen
 
     def decide(self, view: View, at: float) -> Decision:
-        """In order of arrival, until one does not fit. Sessions whose tools still run are not waited for."""
+        """In order of arrival, until one does not fit: it holds up all behind it that ask for the same model.
+
+        Sessions whose tools still run are not waited for.
+        """
         self._pacing.planned(at)
-        up = view.up_replicas()
+        held_up: dict[str, None] = {}
         taken: dict[str, int] = {}
         placements = []
         waiting = [s for s in map(view.sessions.__getitem__, view.pool) if isinstance(s.phase, Waiting)]
         for session in sorted(waiting, key=_arrival):
-            chosen = self._replica_for(view, session, up, taken)
+            if session.model in held_up:
+                continue
+            chosen = self._replica_for(view, session, taken)
             if chosen is None:
-                break
+                held_up[session.model] = None
+                continue
             placements.append((session.id, chosen.id))
             taken[chosen.id] = taken.get(chosen.id, 0) + self.weight_tokens(session)
         return Decision(placements)
@@ -68,14 +74,13 @@ class SessionFcfs(Unplanned):
     def observe(self, view: View, fact: Fact) -> None:  # noqa: ARG002
         self._pacing.observe(fact)
 
-    def _replica_for(
-        self, view: View, session: Session, up: Sequence[Replica], taken: dict[str, int]
-    ) -> Replica | None:
+    def _replica_for(self, view: View, session: Session, taken: dict[str, int]) -> Replica | None:
         """Where it was last if that has room, else where most room is."""
 
         def free_tokens(replica: Replica) -> int:
             return view.free_tokens(replica.id) - taken.get(replica.id, 0)
 
+        up = view.eligible_replicas(session)
         room = [replica for replica in up if free_tokens(replica) >= self.weight_tokens(session)]
         last = session.placement.replica if session.placement is not None else None
         return max(room, key=lambda replica: (replica.id == last, free_tokens(replica)), default=None)

@@ -21,7 +21,7 @@ class StickyLeastLoaded:
         self._sessions_on: dict[ReplicaId, int] = {}
 
     def choose(self, view: View, session: Session, turn: Turn, at: float) -> ReplicaId:  # noqa: ARG002
-        up = [replica.id for replica in view.up_replicas()]
+        up = [replica.id for replica in view.eligible_replicas(session)]
         known = self._replica_of.get(session.id)
         if known in up:
             return known

@@ -71,7 +71,11 @@ class ThunderAgent(Unplanned):
             )  # it is still ACTIVE on its replica, for all ThunderAgent knows
         if view.pool or any(True for _ in self._parts.shadows.paused()):
             return Hold("others are paused or wait: the next tick decides")
-        room = [r for r in view.up_replicas() if self._remaining(view, r.id) >= self.weight_tokens(session)]
+        room = [
+            r
+            for r in view.eligible_replicas(session)
+            if self._remaining(view, r.id) >= self.weight_tokens(session)
+        ]
         if not room:
             return Hold("no replica has room: the next tick decides")
         return Place(min(room, key=lambda r: self._program_tokens(view, r)).id, Reason.ROOM)

@@ -1,0 +1,128 @@
+"""The engines get other weights: nothing is dispatched meanwhile, and afterwards no cache counts."""
+
+import pytest
+from core_kit import World, of_kind
+
+from tao.core import SchedulerSettings
+from tao.core.commands import ComputePlan, DispatchTurn, RefuseTurn
+from tao.core.events import EventError, WeightsUpdateBegan, WeightsUpdateEnded
+from tao.core.phases import Acting, Running, Waiting
+from tao.policies import POLICIES, make_policy
+
+BOUNDS = SchedulerSettings(hold_seconds_max=20.0, no_replica_seconds_max=10.0)
+
+
+@pytest.fixture
+def w() -> World:
+    return World(make_policy("tao"), BOUNDS, a=100_000, b=100_000)
+
+
+def begin(w: World, seconds: float = 300.0) -> None:
+    assert of_kind(w.send(WeightsUpdateBegan(w.at, w.at + seconds)), DispatchTurn) == []
+
+
+def run(w: World, seconds: float) -> None:
+    end = w.at + seconds
+    while (due := w.scheduler.next_wakeup()) is not None and due <= end:
+        w.at = max(w.at, due)
+        for command in of_kind(w.wake(), ComputePlan):
+            w.solve(command)
+    w.at = end
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_under_every_policy_turns_wait_for_the_end_and_then_go(policy: str) -> None:
+    w = World(make_policy(policy), BOUNDS, a=100_000, b=100_000)
+    w.arrive("home", "h1")
+    w.finish("h1")
+    w.arrive("runs", "r1")
+    begin(w)
+    for session in ("home", "new", "runs"):
+        w.arrive(session, f"{session} held")
+    assert isinstance(w.session("runs").phase, Running), "what runs goes on"
+    w.finish("r1")
+    run(w, 100.0)
+    assert w.scheduler.view.held_turns == 3
+    w.send(WeightsUpdateEnded(w.at))
+    run(w, 6.0)
+    assert w.scheduler.view.held_turns == 0
+    assert of_kind(w.log, RefuseTurn) == []
+
+
+def test_the_end_voids_all_credit(w: World) -> None:
+    w.arrive("s", "s1")
+    w.finish("s1")
+    assert w.session("s").evidence
+    begin(w)
+    assert w.session("s").evidence
+    assert isinstance(w.session("s").phase, Acting)
+    w.send(WeightsUpdateEnded(w.at))
+    assert w.session("s").evidence == {}
+    assert w.session("s").home is not None, "it keeps its admission"
+
+
+def test_a_turn_that_ends_meanwhile_earns_credit_that_the_end_voids(w: World) -> None:
+    w.arrive("s", "s1")
+    begin(w)
+    w.finish("s1")
+    w.send(WeightsUpdateEnded(w.at))
+    assert w.session("s").evidence == {}
+
+
+def test_an_end_that_is_never_told_comes_at_the_deadline(w: World) -> None:
+    w.arrive("s", "s1")
+    w.finish("s1")
+    begin(w, 30.0)
+    w.arrive("s", "s2")
+    assert w.scheduler.next_wakeup() == w.at + 30.0
+    told = w.scheduler.snapshot(w.at + 10.0)["weights_update_ends_in_seconds"]
+    assert told == pytest.approx(20.0)
+    assert "weights are updated" in str(w.scheduler.explain(w.session("s").id))
+    run(w, 30.0)
+    assert w.scheduler.snapshot()["weights_update_ends_in_seconds"] is None
+    run(w, 1.0)
+    assert isinstance(w.session("s").phase, Running)
+
+
+def test_once_more_moves_the_deadline_and_an_end_too_many_is_ignored(w: World) -> None:
+    begin(w, 30.0)
+    w.after(20.0)
+    begin(w, 30.0)
+    run(w, 29.0)
+    w.arrive("s", "s1")
+    assert isinstance(w.session("s").phase, Waiting)
+    w.send(WeightsUpdateEnded(w.at))
+    w.send(WeightsUpdateEnded(w.at))
+    assert w.ignored == {"WeightsUpdateEnded": 1}
+
+
+def test_bounds_on_waiting_count_from_the_end(w: World) -> None:
+    begin(w)
+    w.arrive("s", "s1", 90_000)
+    w.arrive("t", "t1", 90_000)
+    w.arrive("u", "u1", 90_000)
+    run(w, 100.0)
+    w.send(WeightsUpdateEnded(w.at))
+    run(w, 19.0)
+    assert w.scheduler.view.held_turns == 1
+    run(w, 1.0)
+    assert w.scheduler.view.held_turns == 0, "placed by force at its bound"
+
+
+def test_a_plan_that_comes_back_meanwhile_places_nobody() -> None:
+    w = World(make_policy("tao"), BOUNDS, a=3_000)
+    w.arrive("s", "s1", 2_000)
+    w.arrive("t", "t1", 2_000)
+    w.finish("s1", 2_000, 0)
+    w.end("s")
+    [compute] = of_kind(w.after(1.0).wake(), ComputePlan)
+    begin(w)
+    assert w.solve(compute) == []
+    w.send(WeightsUpdateEnded(w.at))
+    run(w, 2.0)
+    assert isinstance(w.session("t").phase, Running)
+
+
+def test_a_deadline_must_be_a_number() -> None:
+    with pytest.raises(EventError, match="finite"):
+        WeightsUpdateBegan(0.0, float("inf"))
