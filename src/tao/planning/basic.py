@@ -17,7 +17,7 @@ from tao.planning.dp import (
     solve_lattice,
 )
 from tao.planning.grouping import group_equivalent, unpack
-from tao.planning.instance import Instance, Ints
+from tao.planning.instance import Instance, Ints, empty_choice
 from tao.planning.listing import ASSIGNMENTS_MAX, STATES_PER_WORK_UNIT, assignments_max, best_by_listing
 from tao.planning.packing import pack
 from tao.planning.solver import Solution, WorkLimit
@@ -80,6 +80,11 @@ def heuristic_solution(
 def listed_solution(instance: Instance) -> Solution | None:
     """The optimum of a small instance by listing all its assignments; None for a larger one."""
     total = assignments_max(instance)
+    if total == 1:
+        nothing = instance.score(empty_choice(instance)).triple
+        return Solution(
+            empty_choice(instance), "optimal", "listing", nothing, heuristics.work_units(instance)
+        )
     packed = pack(instance).triple if total <= ASSIGNMENTS_MAX else None
     if packed is None:
         return None

@@ -65,11 +65,21 @@ def coordinate_bound(instance: Instance, values: Ints) -> int:
         return 0
     best = values.max(axis=1)
     everything = int(best.sum())
-    by_slots = sum(int(np.sort(values[:, b])[::-1][: instance.slots[b]].sum()) for b in range(m))
-    own = [_break_price(values[:, b], instance.weights, int(instance.capacities[b])) for b in range(m)]
-    common = _break_price(best, instance.weights, int(instance.capacities.sum()))
+    if everything == 0:
+        return 0
+    by_slots = everything if (instance.slots >= n).all() else _by_slots(instance, values)
+    columns = np.column_stack((values, best))
+    capacities = np.append(instance.capacities, instance.capacities.sum())
+    *own, common = _break_prices(columns, instance.weights, capacities)
     priced = (priced_bound(instance, values, prices) for prices in (own, [common] * m))
     return min(everything, by_slots, *priced)
+
+
+def _by_slots(instance: Instance, values: Ints) -> int:
+    """The most valuable items of each knapsack, as many as it has slots."""
+    highest = np.sort(values, axis=0)[::-1]
+    within = np.arange(len(values))[:, None] < instance.slots[None, :]
+    return int((highest * within).sum())
 
 
 def priced_bound(instance: Instance, values: Ints, prices: list[int]) -> int:
@@ -87,14 +97,21 @@ def priced_bound(instance: Instance, values: Ints, prices: list[int]) -> int:
     return total >> PRICE_BITS
 
 
-def _break_price(values: Ints, weights: Ints, capacity: int) -> int:
-    """Value per token of the item at which `capacity` runs out when items go in by density: Dantzig's price."""
-    worth = np.flatnonzero(values > 0)
-    density = values[worth] / np.maximum(weights[worth], 1)
-    order = np.argsort(-density, kind="stable")
-    filled = np.cumsum(weights[worth][order])
-    at = int(np.searchsorted(filled, capacity, side="right"))
-    if at == len(order):
-        return 0
-    item = worth[order[at]]
-    return (int(values[item]) << PRICE_BITS) // max(int(weights[item]), 1)
+def _break_prices(values: Ints, weights: Ints, capacities: Ints) -> list[int]:
+    """Dantzig's price of each column of `values`: the value per token of the item at which the column's capacity runs out
+    when items go in by density; 0 where all fit.
+    """
+    worth = values > 0
+    density = np.where(worth, values / np.maximum(weights, 1)[:, None], -np.inf)
+    order = np.argsort(-density, axis=0, kind="stable")
+    filled = np.cumsum(np.where(worth, weights[:, None], 0)[order, np.arange(values.shape[1])], axis=0)
+    counts = worth.sum(axis=0).tolist()
+    fitting = (filled <= capacities[None, :]).sum(axis=0).tolist()
+    prices = []
+    for column, (count, at) in enumerate(zip(counts, fitting, strict=True)):
+        if at >= count:
+            prices.append(0)
+            continue
+        item = int(order[at, column])
+        prices.append((int(values[item, column]) << PRICE_BITS) // max(int(weights[item]), 1))
+    return prices

@@ -82,6 +82,9 @@ class Auto:
     """
 
     def solve(self, instance: Instance, limit: WorkLimit) -> Solution:
+        listed = listed_solution(instance)
+        if listed is not None:
+            return listed
         grid = finest_lattice(instance, DP_CELLS_MAX, quantum_max=1)
         if grid is not None and pack(instance).triple is not None:
             return QuantisedDp().solve(instance, limit)

@@ -10,11 +10,11 @@ from tao.report.figures import colours_of
 
 EQUAL = "as good"
 COLOURS = {
-    EQUAL: "#d0d7de",
-    "aged": "#7f3c8d",
-    "credit": "#d55e00",
-    "readiness": "#e69f00",
-    "footprint": "#56b4e9",
+    EQUAL: "#e5e7eb",
+    "aged": "#2e1065",
+    "credit": "#6d28d9",
+    "readiness": "#a78bfa",
+    "footprint": "#ddd6fe",
 }
 HEIGHT = 340
 
