@@ -27,13 +27,15 @@ class Conversation:
         """The prompt of the next turn, about `prompt_tokens` long."""
         self._parts += 1
         key = (self._name, self._parts)
-        if new_prefix or self._chain is None:
+        chain = self._chain
+        if new_prefix or chain is None:
             shared = (self._system,) if self._system is not None else ()
             own = max(1, prompt_tokens - sum(tokens for _, tokens in shared))
-            self._chain = Chain.of((*shared, (key, own)))
+            chain = Chain.of((*shared, (key, own)))
         else:
-            self._chain = self._chain.extended(key, max(1, prompt_tokens - self._chain.tokens))
-        return self._chain
+            chain = chain.extended(key, max(1, prompt_tokens - chain.tokens))
+        self._chain = chain
+        return chain
 
     def answered(self, request: Request) -> None:
         """Take the generated output into the conversation."""

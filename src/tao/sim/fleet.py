@@ -57,13 +57,13 @@ class Fleet:
 
     def advance(self) -> list[EngineEvent]:
         """The events of the replica that is due first, up to that moment."""
-        due = self.next_at
-        index = self._due.index(due)
-        events = self._engines[index].advance(due)
+        at = self.next_at
+        index = self._due.index(at)
+        events = self._engines[index].advance(at)
         self._refresh(index)
         return events
 
     def _refresh(self, index: int) -> None:
-        due = self._engines[index].next_event_at()
-        self._due[index] = inf if due is None else due
-        self.next_at = min(self._due)
+        at, due = self._engines[index].next_event_at(), self._due
+        due[index] = inf if at is None else at
+        self.next_at = min(due)

@@ -82,7 +82,7 @@ class PlayedSession:
         turn = self.turn
         if turn.tool is None or turn.tool.is_human:
             return ()
-        return tuple(map(_tool_call, turn.tools or (turn.tool,)))
+        return tuple(map(_tool_call, turn.tools)) if turn.tools else (_tool_call(turn.tool),)
 
     def waits_for_children(self) -> bool:
         """Whether sub-agents that the turn starts are what its tool waits for."""
@@ -98,7 +98,8 @@ class PlayedSession:
 
     def human_seconds(self) -> float:
         """How long a human lets the session wait after the turn, capped."""
-        return min(self.turn.human_seconds, self._human_wait_seconds_max)
+        seconds = self.turn.human_seconds
+        return seconds if seconds < self._human_wait_seconds_max else self._human_wait_seconds_max
 
     def back_from_tool(self) -> bool:
         """Whether the wait after the turn ends with a tool, not with a human."""

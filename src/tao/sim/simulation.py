@@ -121,7 +121,8 @@ class Simulation:
             ComputePlan: self._plan,
         }
         self._wake_at: float | None = None  # None: to be asked for
-        self._wake_ups = 0  # since time moved
+        self._woke_at = -inf
+        self._wake_ups = 0  # at that moment
 
     def run(self) -> list[TurnMeasurement]:
         """Play to the end: all sessions are over and nothing is due any more. `StuckError` if that cannot come."""
@@ -139,41 +140,37 @@ class Simulation:
 
     def _step(self) -> bool:
         """Let the next thing happen: engines before the agenda before the core's timer, at equal times."""
-        engine_at, agenda_at = self._fleet.next_at, self._agenda.next_at
-        wake_at = self._wake_at if self._wake_at is not None else self._ask_wake_at()
+        engine_at, agenda_at, wake_at = self._fleet.next_at, self._agenda.next_at, self._wake_at
+        if wake_at is None:
+            asked_at = self.scheduler.next_wakeup()
+            self._wake_at = wake_at = inf if asked_at is None else max(asked_at, self.now)
         if engine_at <= agenda_at and engine_at <= wake_at:
             if engine_at == inf:
                 return False
-            self._move_to(engine_at)
+            self.now = engine_at
             self._engine_events()
         elif agenda_at <= wake_at:
-            self._move_to(agenda_at)
+            self.now = agenda_at
             self._agenda.do_next()
         elif self._nothing_left():
             return False
         else:
-            self._move_to(wake_at)
-            self._wake_ups += 1
-            if self._wake_ups > WAKE_UPS_AT_ONE_MOMENT_MAX:
-                raise StuckError(
-                    f"{self._wake_ups} planning points at {self.now:g} s and time does not move: the policy asks for more"
-                )
-            self._feed(WakeUp(self.now))
+            self._wake_up(wake_at)
         return True
 
     def _nothing_left(self) -> bool:
         """Whether only the core's timer is armed and no session is there for which it could matter."""
         return self._agenda.next_at == inf and self._fleet.is_idle() and not self.scheduler.view.sessions
 
-    def _move_to(self, at: float) -> None:
-        if at > self.now:
-            self.now = at
-            self._wake_ups = 0
-
-    def _ask_wake_at(self) -> float:
-        asked = self.scheduler.next_wakeup()
-        self._wake_at = inf if asked is None else max(asked, self.now)
-        return self._wake_at
+    def _wake_up(self, at: float) -> None:
+        self.now = at
+        self._wake_ups = self._wake_ups + 1 if at == self._woke_at else 1
+        self._woke_at = at
+        if self._wake_ups > WAKE_UPS_AT_ONE_MOMENT_MAX:
+            raise StuckError(
+                f"{self._wake_ups} planning points at {at:g} s and time does not move: the policy asks for more"
+            )
+        self._feed(WakeUp(at))
 
     # --- the core ---------------------------------------------------------------------------------------------------
 
@@ -231,12 +228,10 @@ class Simulation:
 
     def _engine_events(self) -> None:
         for event in self._fleet.advance():
-            turn = TurnId(event.request_id)
-            match event:
-                case EngineFirstToken():
-                    self._first_token(event.at, turn)
-                case Finished():
-                    self._finished(turn, event)
+            if isinstance(event, EngineFirstToken):
+                self._first_token(event.at, TurnId(event.request_id))
+            elif isinstance(event, Finished):
+                self._finished(TurnId(event.request_id), event)
 
     def _first_token(self, at: float, turn: TurnId) -> None:
         self._turns[turn].first_token_at = at
