@@ -305,6 +305,51 @@ async def test_a_stream_that_falls_silent() -> None:
     assert answer.count(chunk(b"x")) == 4
 
 
+async def test_a_client_that_stays_but_does_not_read_is_cut_off() -> None:
+    """What waits for it is freed, the engine's work included."""
+    cut = asyncio.Event()
+
+    async def script(side: EngineSide) -> None:
+        await side.request()
+        await side.send(STREAM)
+        try:
+            while True:
+                await side.send(chunk(b"x" * 65_536))
+        except ConnectionError:
+            cut.set()
+
+    async with (
+        proxied(script, timeouts=Timeouts(client_stall_seconds=0.3)) as (proxy, _),
+        raw_client(proxy.address) as client,
+    ):
+        await client.send(post())
+        await client.read_until(b"\r\n\r\n")
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await asyncio.wait_for(proxy.cancelled.wait(), SECONDS)
+        await asyncio.wait_for(cut.wait(), SECONDS)
+
+
+async def test_a_client_that_reads_slowly_is_not_cut_off() -> None:
+    async def script(side: EngineSide) -> None:
+        await side.request()
+        await side.send(STREAM)
+        for _ in range(40):
+            await side.send(chunk(b"x" * 65_536))
+        await side.send(LAST)
+
+    async with (
+        proxied(script, timeouts=Timeouts(client_stall_seconds=0.5)) as (proxy, _),
+        raw_client(proxy.address) as client,
+    ):
+        await client.send(post())
+        got = 0
+        while piece := await asyncio.wait_for(client.reader.read(65_536), SECONDS):
+            got += len(piece)
+            await asyncio.sleep(0.03)
+        assert got > 40 * 65_536
+        assert not proxy.cancelled.is_set()
+
+
 async def test_a_connection_that_is_not_accepted_in_time() -> None:
     async def script(side: EngineSide) -> None:
         await side.closed()

@@ -150,8 +150,11 @@ async def proxied(
 ) -> AsyncIterator[tuple[Proxy, Engine]]:
     """A running proxy in front of a scripted engine."""
     async with engine(script) as behind:
-        proxy = Proxy(HttpUpstream(timeouts or Timeouts()), behind.url)
-        async with serving(App(proxy, body_bytes_max), grace_seconds=1.0) as address:
+        timeouts = timeouts or Timeouts()
+        proxy = Proxy(HttpUpstream(timeouts), behind.url)
+        stall_seconds = timeouts.client_stall_seconds
+        app = App(proxy, body_bytes_max)
+        async with serving(app, grace_seconds=1.0, stall_seconds=stall_seconds) as address:
             proxy.address = address
             yield proxy, behind
 

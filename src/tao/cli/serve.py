@@ -194,7 +194,10 @@ async def _serve(config: GatewayConfig, policy: Policy) -> None:
                 recorder=_recorder(config, stack),
             )
             app = App(gateway, config.limits.body_bytes_max)
-            at = serving(app, config.host, config.port, grace_seconds=GRACE_SECONDS)
+            stall_seconds = config.timeouts.client_stall_seconds
+            at = serving(
+                app, config.host, config.port, grace_seconds=GRACE_SECONDS, stall_seconds=stall_seconds
+            )
             host, port = await stack.enter_async_context(at)
         except (ConfigError, TraceError) as error:
             raise click.UsageError(str(error)) from error

@@ -37,13 +37,14 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Timeouts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Transport bounds towards the engines. Silence is measured between two pieces of an answer.
 
-    `first_byte_seconds` covers the engine's own queue and prefill. `drain_seconds`: how long a shutdown waits for
-    running turns.
+    `first_byte_seconds` covers the engine's own queue and prefill. `client_stall_seconds`: how long a client may leave its
+    answer unread. `drain_seconds`: how long a shutdown waits for running turns.
     """
 
     connect_seconds: float = 5.0
     first_byte_seconds: float = 1800.0
     silence_seconds: float = 600.0
+    client_stall_seconds: float = 300.0
     drain_seconds: float = 60.0
 
 
@@ -91,6 +92,7 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     replica that publishes KV events, `off` of none; `kv_sources` says where, for engines that cannot be asked, and
     `kv_blocks_max` bounds the blocks that are remembered of each. `ask_usage`: streams are asked for their token counts.
 
+    `model_aliases`: what a model that no replica names stands for; `*`: any other. The request passes as it is.
     `predictor`: who predicts returns; the policy's own choice where None. `state_file`: where what it learns outlives the
     process, saved every `state_period_seconds`. `plan_deadline_seconds`: a plan that takes longer is replaced by the
     fallback. `record_log`: a file for every event and its commands. `record_snapshots`: a folder for every joint
@@ -111,6 +113,7 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     state_period_seconds: float = 60.0
     speed: float = 1.0
     capacity_tokens: int | None = None
+    model_aliases: dict[str, str] = {}
     kv_events: str = "auto"
     kv_sources: tuple[KvSourceConfig, ...] = ()
     kv_blocks_max: int = 1 << 20

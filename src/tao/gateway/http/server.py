@@ -1,9 +1,9 @@
 """Running an ASGI application on uvicorn: bound to an address, without signal handlers, stopped by whoever started it.
 
 uvicorn parses requests with llhttp in strict mode, which refuses contradicting framing (Content-Length beside
-Transfer-Encoding, several lengths). What it lacks is added here: a bound on the size of a request's head and on the
-time it may take, and requests that offer another protocol (h2c, as Java's client does) are served as plain ones. It must
-not know what the application does.
+Transfer-Encoding, several lengths). What it lacks is added here: bounds on the size of a request's head, on the time it may
+take, and on the time that a client may leave its answer unread; and requests that offer another protocol (h2c, as Java's
+client does) are served as plain ones. It must not know what the application does.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 HEAD_BYTES_MAX = 256 * 1024
 HEAD_SECONDS = 60.0
 KEEP_ALIVE_SECONDS = 75
+STALL_SECONDS = 300.0
 
 _TOO_LARGE = b"the request's headers exceed %d bytes" % HEAD_BYTES_MAX
 
@@ -28,6 +29,10 @@ _TOO_LARGE = b"the request's headers exceed %d bytes" % HEAD_BYTES_MAX
 class BoundedHeadProtocol(HttpToolsProtocol):
     """uvicorn's protocol with bounds on a request's head, and deaf to offers of other protocols."""
 
+    stall_seconds = STALL_SECONDS
+    """How long a client may leave what was sent to it unread."""
+
+    _stalled: asyncio.TimerHandle | None = None
     _in_head = True
     _head_bytes = 0
     _received = b""
@@ -48,6 +53,24 @@ class BoundedHeadProtocol(HttpToolsProtocol):
             self._refuse_head()
         else:
             self._expect_head()
+
+    def pause_writing(self) -> None:
+        """The client does not read: an answer waits for it, and a replica for the answer, but not for ever."""
+        super().pause_writing()
+        self._stalled = self.loop.call_later(self.stall_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._read_again()
+        super().resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._read_again()
+        super().connection_lost(exc)
+
+    def _read_again(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
 
     def on_headers_complete(self) -> None:
         self._in_head = False
@@ -103,17 +126,21 @@ class BoundedHeadProtocol(HttpToolsProtocol):
         self.transport.close()
 
 
-def server_config(app: Any, grace_seconds: float = 5.0) -> uvicorn.Config:
+def server_config(
+    app: Any, grace_seconds: float = 5.0, stall_seconds: float = STALL_SECONDS
+) -> uvicorn.Config:
     """uvicorn as the gateway runs it: answers carry the engine's own Server and Date, nothing is logged twice.
 
-    A shutdown gives running requests `grace_seconds` and then cancels them.
+    A shutdown gives running requests `grace_seconds` and then cancels them. A client that does not read for
+    `stall_seconds` is cut off.
     """
+    protocol = type("BoundedProtocol", (BoundedHeadProtocol,), {"stall_seconds": stall_seconds})
     logger = logging.getLogger("uvicorn.error")
     if not any(isinstance(known, _ExpectedCuts) for known in logger.filters):
         logger.addFilter(_ExpectedCuts())
     return uvicorn.Config(
         app,
-        http=BoundedHeadProtocol,
+        http=protocol,
         ws="none",
         lifespan="on",
         server_header=False,
@@ -148,7 +175,12 @@ class _Server(uvicorn.Server):
 
 @asynccontextmanager
 async def serving(
-    app: Any, host: str = "127.0.0.1", port: int = 0, *, grace_seconds: float = 5.0
+    app: Any,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    *,
+    grace_seconds: float = 5.0,
+    stall_seconds: float = STALL_SECONDS,
 ) -> AsyncIterator[tuple[str, int]]:
     """Serve `app` and yield the address it listens on; port 0 picks a free one.
 
@@ -156,7 +188,7 @@ async def serving(
     where the address cannot be used.
     """
     listening = _listen(host, port)
-    config = server_config(app, grace_seconds)
+    config = server_config(app, grace_seconds, stall_seconds)
     server = _Server(config)
     running = asyncio.create_task(server.serve(sockets=[listening]))
     started = asyncio.create_task(server.up.wait())
