@@ -48,6 +48,8 @@ class FakeEngine:
     has_pages: bool = True  # False: no /health and no /metrics, as a plain OpenAI-compatible server
     served_tokens: int = 0
     page: str | None = None  # instead of the metrics page
+    kv_sources: list[dict[str, Any]] | None = None  # None: it does not know the page
+    models: tuple[str, ...] = (MODEL,)
     port: int = 0
     _runner: web.AppRunner | None = None
 
@@ -67,7 +69,7 @@ class FakeEngine:
         app.router.add_get("/health", self._health)
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/v1/models", self._models)
-        app.router.add_get("/kv_event_sources", self._no_sources)
+        app.router.add_get("/kv_event_sources", self._sources)
         app.router.add_route("*", "/{path:.*}", self._answer)
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
@@ -106,11 +108,12 @@ class FakeEngine:
             'vllm:generation_tokens_total{engine="0"} 0.0\n'
         )
 
-    async def _no_sources(self, _: web.Request) -> web.Response:
-        return web.Response(status=404)
+    async def _sources(self, _: web.Request) -> web.Response:
+        return web.Response(status=404) if self.kv_sources is None else web.json_response(self.kv_sources)
 
     async def _models(self, _: web.Request) -> web.Response:
-        return web.json_response({"object": "list", "data": [{"id": MODEL, "object": "model"}]})
+        data = [{"id": model, "object": "model"} for model in self.models]
+        return web.json_response({"object": "list", "data": data})
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         raw = await request.read()

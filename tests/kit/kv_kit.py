@@ -70,12 +70,16 @@ class Publisher:
         if not lost:
             await self._pub.send_multipart(batch)
 
+    def forget(self) -> None:
+        """Keep no batch of before for replays."""
+        self._kept = [[] for _ in self._kept]
+
     async def _serve(self) -> None:
         while True:
             client, empty, start = await self._router.recv_multipart()
             assert empty == b""
             self.replays.append(int.from_bytes(start, "big"))
-            for batch in self._kept[self.replays[-1] :]:
+            for batch in filter(None, self._kept[self.replays[-1] :]):
                 await self._router.send_multipart([client, b"", *batch])
             await self._router.send_multipart([client, b"", b"", END, b""])
 

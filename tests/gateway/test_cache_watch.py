@@ -1,0 +1,265 @@
+"""KV events through a whole gateway: what is left of a session is known before it returns; nothing wrong is believed."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import count
+from typing import Any
+
+import pytest
+import zmq.asyncio
+from fake_engine import FakeEngine, fake_engine, says, usage
+from gateway_kit import Front, emulated, fronted, until, words
+from kv_kit import CLEARED, Publisher, removed, stored
+
+from tao.core.events import CacheFlushed, CacheWatchLost
+from tao.emulator import Emulator
+from tao.engines import kv_follow
+from tao.gateway.kvsources import KvSourceConfig
+
+EVENTS = {"kv_events": "tcp://127.0.0.1:*", "kv_events_replay": "tcp://127.0.0.1:*"}
+BLOCK = 16
+
+
+def evidence(front: Front, session: str) -> tuple[int, str]:
+    """Tokens and source of the only evidence of a session; (0, "") where there is none."""
+    known = front.session(session)
+    if known is None or not known.evidence:
+        return 0, ""
+    (seen,) = known.evidence.values()
+    return seen.tokens, seen.source.value
+
+
+def live(front: Front, url: str) -> bool:
+    assert front.gateway._watch is not None
+    described = {row["replica"]: row for row in front.gateway._watch.describe()}
+    return bool(described.get(url.removeprefix("http://"), {}).get("live"))
+
+
+@asynccontextmanager
+async def watched(policy: str = "tao", **settings: Any) -> AsyncIterator[tuple[Front, Emulator]]:
+    """A gateway that follows an emulated replica whose stream has been heard."""
+    async with emulated(**{**EVENTS, **settings}) as emulator, fronted(emulator.url, policy=policy) as front:
+        numbers = count()
+
+        async def heard() -> bool:
+            await front.chat(f"{next(numbers)} " + words(40), "warm-up", headers={"x-session-final": "true"})
+            return live(front, emulator.url)
+
+        await until(heard)
+        yield front, emulator
+
+
+async def test_a_session_is_known_block_by_block() -> None:
+    async with watched() as (front, emulator):
+        await front.chat(words(1_000), "s")
+        await until(lambda: evidence(front, "s")[1] == "kv-events")
+        session = front.session("s")
+        assert session is not None
+        await until(lambda: evidence(front, "s")[0] == session.footprint_tokens // BLOCK * BLOCK)
+        (told,) = (await front.state())["kv_events"]
+        assert (told["live"], told["problem"], told["replica"]) == (True, None, emulator.url[7:])
+        assert told["streams"][0]["block_tokens"] == BLOCK
+        assert told["streams"][0]["blocks"] >= 60
+        shown = (await front.sessions())["public/s"]["evidence"][emulator.url[7:]]
+        assert (shown["source"], shown["age_seconds"]) == ("kv-events", 0.0)
+        page = (await front.http.get("/metrics")).text
+        assert f'tao_kv_events_live{{replica="{emulator.url[7:]}"}} 1.0' in page
+
+
+async def test_a_session_that_is_evicted_loses_its_credit_before_it_returns() -> None:
+    async with watched("round-robin", kv_tokens=8_000) as (front, _):
+        await front.chat(words(3_000), "victim")
+        await until(lambda: evidence(front, "victim")[1] == "kv-events")
+        for number in range(4):
+            await front.chat(f"{number} " + words(3_000), f"other-{number}")
+        await until(lambda: evidence(front, "victim") == (0, ""))
+        answer = await front.chat(words(3_000), "victim")
+        assert answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"] <= BLOCK
+
+
+async def test_a_flush_behind_its_back_is_seen_with_the_next_step() -> None:
+    async with watched() as (front, emulator):
+        await front.chat(words(1_000), "s")
+        await until(lambda: evidence(front, "s")[1] == "kv-events")
+        flushed = await front.http.post(emulator.url + "/reset_prefix_cache")
+        assert flushed.json() == {"success": True}
+        await front.chat("hello", "another")
+        await until(lambda: evidence(front, "s") == (0, ""), seconds_max=2.0)
+        assert len(front.events(CacheFlushed)) == 1
+
+
+async def test_sessions_of_two_tenants_with_one_name_are_two() -> None:
+    async with watched() as (front, _):
+        keys = {"a": "Bearer one", "b": "Bearer two"}
+        for text, key in keys.items():
+            await front.chat(text + words(1_000), "same", headers={"authorization": key})
+        sessions = front.gateway.driver.scheduler.view.sessions.values()
+
+        def known() -> list[str]:
+            return [e.source.value for s in sessions for e in s.evidence.values() if s.id.endswith("/same")]
+
+        await until(lambda: known() == ["kv-events"] * 2)
+
+
+async def test_an_id_in_the_body_is_what_the_engine_says_and_two_that_share_one_have_none() -> None:
+    async with watched() as (front, _):
+        await front.chat(words(1_000), None, session_id="mine")
+        await until(lambda: evidence(front, "mine")[1] == "kv-events")
+        await front.chat("b" + words(900), None, session_id="mine", headers={"authorization": "Bearer two"})
+        await until(lambda: evidence(front, "public/mine")[1] == "cached-tokens")
+
+
+# --- what goes to the engine -------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def published(
+    topic: bytes = b"kv", **settings: Any
+) -> AsyncIterator[tuple[Front, FakeEngine, Publisher]]:
+    """A gateway before a fake engine whose events are published by hand; the subscription has arrived."""
+    context = zmq.asyncio.Context()
+    publisher = Publisher(context, topic)
+    source = {"endpoint": publisher.source.endpoint, "replay_endpoint": publisher.source.replay_endpoint}
+    try:
+        async with (
+            fake_engine(
+                default=says("ok", counts=usage(1_000, 10, 0)), kv_sources=[{**source, "topic": "kv"}]
+            ) as engine,
+            fronted(engine.url, **settings) as front,
+        ):
+            assert front.gateway._watch is not None
+            await until(lambda: front.gateway._watch and front.gateway._watch.describe()[0]["streams"])
+            yield front, engine, publisher
+    finally:
+        await publisher.close()
+        context.destroy(linger=0)
+
+
+async def heard(front: Front, engine: FakeEngine, publisher: Publisher) -> None:
+    async def spoken() -> bool:
+        await publisher.publish()
+        return live(front, engine.url)
+
+    await until(spoken)
+
+
+async def test_the_engine_is_given_our_name_of_the_session_and_the_body_as_it_was() -> None:
+    async with published() as (front, engine, _):
+        await front.chat("hello", "s")
+        assert engine.asked[0].headers["x-session-id"] == "public/s"
+        side = {"x-claude-code-session-id": "s", "x-claude-code-request-class": "auxiliary"}
+        await front.chat("a title, please", None, headers=side)
+        assert "x-session-id" not in engine.asked[1].headers
+        assert engine.asked[1].body["messages"][0]["content"] == "a title, please"
+
+
+async def test_a_replica_that_is_not_watched_gets_what_the_client_sent() -> None:
+    async with fake_engine() as engine, fronted(engine.url) as front:
+        await until(lambda: front.gateway._watch and front.gateway._watch.describe()[0]["problem"])
+        await front.chat("hello", "s")
+        assert engine.asked[0].headers["x-session-id"] == "s"
+        (told,) = (await front.state())["kv_events"]
+        assert "publishes no KV events" in told["problem"]
+
+
+async def test_switched_off_nobody_is_asked() -> None:
+    async with published_off() as (front, engine):
+        await front.chat("hello", "s")
+        assert engine.asked[0].headers["x-session-id"] == "s"
+        assert (await front.state())["kv_events"] == []
+        assert "tao_kv_events" not in (await front.http.get("/metrics")).text
+
+
+@asynccontextmanager
+async def published_off() -> AsyncIterator[tuple[Front, FakeEngine]]:
+    async with fake_engine(kv_sources=[]) as engine, fronted(engine.url, kv_events="off") as front:
+        yield front, engine
+
+
+# --- streams that misbehave --------------------------------------------------------------------------------------------
+
+
+async def test_what_is_told_is_never_more_than_the_session_has() -> None:
+    async with published() as (front, engine, publisher):
+        await heard(front, engine, publisher)
+        await front.chat("hello", "s")
+        await publisher.publish(stored(list(range(1, 500)), None, "public/s"))
+        await until(lambda: evidence(front, "s") == (1_010, "kv-events"))
+        await publisher.publish(removed(3))
+        await until(lambda: evidence(front, "s") == (32, "kv-events"))
+        await publisher.publish(stored([1], None, "public/nobody"), stored([7], 6, "public/s", group_idx=1))
+        await publisher.publish(CLEARED)
+        await until(lambda: evidence(front, "s") == (0, ""))
+
+
+async def test_a_gap_that_cannot_be_closed_makes_what_was_told_a_memory() -> None:
+    async with published() as (front, engine, publisher):
+        await heard(front, engine, publisher)
+        await front.chat("hello", "s")
+        await publisher.publish(stored(list(range(1, 40)), None, "public/s"))
+        await until(lambda: evidence(front, "s") == (624, "kv-events"))
+        publisher.forget()
+        await publisher.publish(lost=True)
+        publisher.forget()
+        await publisher.publish(stored([99], None, "public/t"))
+        await until(lambda: evidence(front, "s") == (624, "cached-tokens"))
+        assert len(front.events(CacheWatchLost)) == 1
+        (told,) = (await front.state())["kv_events"]
+        assert "are missing" in told["streams"][0]["last_loss"]
+
+
+async def test_events_under_another_topic_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with published(topic=b"other") as (front, _, publisher):
+
+        async def said() -> bool:
+            await publisher.publish(stored([1], None, "public/s"))
+            return "another topic" in str((await front.state())["kv_events"][0]["problem"])
+
+        await until(said)
+
+
+async def test_a_silent_stream_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kv_follow, "SILENCE_SECONDS", 0.3)
+    async with published() as (front, engine, publisher):
+        await heard(front, engine, publisher)
+        await front.chat("hello", "s")
+        await publisher.publish(stored(list(range(1, 40)), None, "public/s"))
+        await until(lambda: evidence(front, "s")[1] == "kv-events")
+        await front.chat("hello", "t")
+        await until(lambda: evidence(front, "s")[1] == "cached-tokens")
+        (told,) = (await front.state())["kv_events"]
+        assert not told["live"]
+        assert "no KV event came" in told["problem"]
+        page = (await front.http.get("/metrics")).text
+        assert f'tao_kv_events_live{{replica="{engine.url[7:]}"}} 0.0' in page
+
+
+async def test_a_replica_that_dies_and_comes_back_is_followed_again() -> None:
+    async with published() as (front, engine, publisher):
+        await heard(front, engine, publisher)
+        await front.chat("hello", "s")
+        await publisher.publish(stored([1, 2], None, "public/s"))
+        await until(lambda: evidence(front, "s") == (32, "kv-events"))
+        await engine.die()
+        await until(lambda: evidence(front, "s") == (0, ""))
+        await engine.start()
+        await heard(front, engine, publisher)
+        await front.chat("hello", "s")
+        await until(lambda: evidence(front, "s") == (32, "kv-events"))
+
+
+async def test_sources_may_be_configured() -> None:
+    async with published() as (_, _, publisher), fake_engine() as engine:
+        entry = KvSourceConfig(engine.url, publisher.source.endpoint, topic="kv")
+        async with fronted(engine.url, kv_sources=(entry,)) as front:
+            await heard(front, engine, publisher)
+
+
+async def test_many_turns_at_once_leave_nothing_behind() -> None:
+    async with watched() as (front, _):
+        texts = [f"{number} " + words(300) for number in range(30)]
+        await asyncio.gather(*(front.chat(text, f"s{number}") for number, text in enumerate(texts)))
+        await until(lambda: all(evidence(front, f"s{n}")[1] == "kv-events" for n in range(30)))
+        assert front.gateway._watch is not None
+        assert front.gateway._watch._turns == {}
