@@ -118,7 +118,7 @@ def run_engines(options: argparse.Namespace, peers: Sequence[Peer]) -> None:
     run, usual, worst = engines.estimate(config, runs)
     print(
         f"engines: {runs} runs of {run.sessions} sessions, {run.turns} turns, {run.prompt_tokens} prompt tokens "
-        f"(new: {run.new_prompt_tokens}), {run.output_tokens} output tokens; about {usual / 60:.0f} min, "
+        f"(new: {run.new_prompt_tokens}), {run.output_tokens} output tokens; on an idle machine about {usual / 60:.0f} min, "
         f"without any cache hit {worst / 60:.0f} min",
         flush=True,
     )
@@ -168,6 +168,12 @@ def positive(text: str) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """0 when all was measured, 1 when a process failed, 2 for bad input, 130 after Ctrl-C."""
     options = options_of(arguments)
+    busy = os.getloadavg()[0]
+    if busy > 1.0:
+        print(
+            f"this machine is busy (load average {busy:.1f}): all takes longer, and times say less",
+            flush=True,
+        )
     try:
         named = options.peers.split(",") if options.peers else None
         if options.part != "engines":
