@@ -18,6 +18,7 @@ from tao.gateway.config import ConfigError, GatewayConfig, load_config
 from tao.gateway.driver import Observer
 from tao.gateway.gateway import Gateway
 from tao.gateway.http.asgi import App
+from tao.gateway.http.hops import Hops
 from tao.gateway.http.server import serving
 from tao.gateway.http.upstream import HttpUpstream
 from tao.gateway.learned import kept
@@ -173,7 +174,8 @@ async def _serve(config: GatewayConfig, policy: Policy) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signalled.put_nowait, None)
     async with contextlib.AsyncExitStack() as stack:
-        upstream, probe = HttpUpstream(config.timeouts), HttpProbe()
+        hops = Hops()
+        upstream, probe = HttpUpstream(config.timeouts, hops), HttpProbe()
         stack.push_async_callback(upstream.close)
         stack.push_async_callback(probe.close)
         try:
@@ -193,7 +195,7 @@ async def _serve(config: GatewayConfig, policy: Policy) -> None:
                 admin_token=token,
                 recorder=_recorder(config, stack),
             )
-            app = App(gateway, config.limits.body_bytes_max)
+            app = App(gateway, config.limits.body_bytes_max, hops)
             stall_seconds = config.timeouts.client_stall_seconds
             at = serving(
                 app, config.host, config.port, grace_seconds=GRACE_SECONDS, stall_seconds=stall_seconds

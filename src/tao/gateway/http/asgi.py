@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import structlog
 
 from tao.gateway.exchange import Client, ClientRequest, RawHeaders
+from tao.gateway.http.hops import Hops
 from tao.gateway.wire.dialects import Dialect, dialect_of
 from tao.gateway.wire.refusals import Problem, Refusal, refusal
 
@@ -42,10 +43,11 @@ class Handler(Protocol):
 
 
 class App:
-    """The ASGI application; its lifespan starts and closes the handler."""
+    """The ASGI application; its lifespan starts and closes the handler. `hops` tells what goes round in circles."""
 
-    def __init__(self, handler: Handler, body_bytes_max: int) -> None:
+    def __init__(self, handler: Handler, body_bytes_max: int, hops: Hops | None = None) -> None:
         self._handler = handler
+        self._hops = hops
         self._body_bytes_max = body_bytes_max
         self._log = structlog.get_logger("tao.http")
 
@@ -66,6 +68,11 @@ class App:
             return
         except _RefusedError as refused:
             await client.refuse(refused.answer)
+            return
+        circle = None if self._hops is None else self._hops.refusal(scope["headers"])
+        if circle is not None:
+            self._log.error("a request goes round in circles", path=scope["path"], why=circle)
+            await client.refuse(refusal(_dialect(scope), Problem.MALFORMED, circle))
             return
         task = asyncio.current_task()
         assert task is not None

@@ -16,6 +16,7 @@ from tao.gateway.config import Timeouts
 from tao.gateway.exchange import ClientRequest, RawHeaders, UnreachableError
 from tao.gateway.http.connection import EngineConnection, Exchange
 from tao.gateway.http.headers import request_head
+from tao.gateway.http.hops import Hops
 
 STALE_SECONDS = 1.0
 """A pooled connection that fails later than this after the request has not been closed by chance."""
@@ -37,10 +38,11 @@ class _Origin:
 
 
 class HttpUpstream:
-    """Sends requests to engines. Used from one event loop; `close` when done."""
+    """Sends requests to engines. Used from one event loop; `close` when done. `hops` marks what is sent."""
 
-    def __init__(self, timeouts: Timeouts) -> None:
+    def __init__(self, timeouts: Timeouts, hops: Hops | None = None) -> None:
         self._timeouts = timeouts
+        self._hops = hops
         self._origins: dict[str, _Origin] = {}
 
     async def send(self, base_url: str, request: ClientRequest) -> "HttpAnswer":
@@ -97,7 +99,8 @@ class HttpUpstream:
         self, origin: _Origin, connection: EngineConnection, request: ClientRequest
     ) -> "HttpAnswer":
         target = origin.prefix + request.target
-        head = request_head(request.method, target, origin.authority, request.headers, len(request.body))
+        headers = request.headers if self._hops is None else self._hops.marked(request.headers)
+        head = request_head(request.method, target, origin.authority, headers, len(request.body))
         exchange = connection.begin(head, request.body, bodiless=request.method == "HEAD")
         try:
             async with asyncio.timeout(self._timeouts.first_byte_seconds):
