@@ -110,8 +110,8 @@ def test_where_no_topic_was_told_the_first_one_counts() -> None:
 
 def test_a_stream_that_should_speak_and_does_not_is_silent() -> None:
     follower = following(frames(0, stored([1, 2])))
-    follower.expect(10.0)
-    follower.expect(12.0)
+    follower.expect(8.0, 10.0)
+    follower.expect(11.0, 12.0)
     follower.listen(10.0 + SILENCE_SECONDS)
     assert follower.problem is None
     follower.listen(10.1 + SILENCE_SECONDS)
@@ -126,10 +126,15 @@ def test_a_stream_that_should_speak_and_does_not_is_silent() -> None:
 
 def test_a_stream_that_answers_in_time_is_not_silent() -> None:
     follower = following(frames(0))
-    follower.expect(10.0)
+    follower.expect(8.0, 10.0)
     follower.receive(frames(1), 11.0)
+    follower.expect(9.0, 12.0)  # it came while the turn ran
+    follower.receive(frames(1), 90.0)
     follower.listen(100.0)
     assert follower.live
+    follower.expect(80.0, 91.0)  # a repetition is no event of it
+    follower.listen(100.0)
+    assert not follower.live
 
 
 def test_an_unreadable_message_voids_all_and_the_next_one_counts_again() -> None:

@@ -76,12 +76,12 @@ class KvFollower:
             return None
         if not self._is_ours(batch.topic):
             return None
-        self.last_at = at
         if self._next is not None and batch.sequence < self._next:
             if batch.at <= self._published_at:
                 self.figures.duplicates += 1
                 return None
             self._restarted()
+        self.last_at = at
         if self._next is None and batch.sequence:
             self._held = batch
             return 0
@@ -117,9 +117,10 @@ class KvFollower:
 
     # --- silence ----------------------------------------------------------------------------------------------------
 
-    def expect(self, at: float) -> None:
-        """A turn that stored blocks has ended: an event of it is due."""
-        if self._expecting_since is None:
+    def expect(self, since: float, at: float) -> None:
+        """A turn that stored blocks has run from `since` to `at`: an event of it has come, or is due."""
+        heard = self.last_at is not None and self.last_at >= since
+        if self._expecting_since is None and not heard:
             self._expecting_since = at
 
     def listen(self, at: float) -> None:

@@ -85,7 +85,7 @@ class CacheWatch:
         self._finder = finder
         self._blocks_max = blocks_max
         self._watched: dict[ReplicaId, Watched] = {}
-        self._turns: dict[TurnId, tuple[SessionId, ReplicaId]] = {}
+        self._turns: dict[TurnId, tuple[SessionId, ReplicaId, float]] = {}
         self._context: zmq.asyncio.Context | None = None
         self._telling = False
         self._log = structlog.get_logger("tao.kv")
@@ -105,7 +105,10 @@ class CacheWatch:
         session, kind = SessionId(of.identity.session_id), of.turn.kind
         own_name = lenient.text(parsed.body, "session_id")
         if own_name is not None:
-            self.names.learn(own_name, session if kind is not TurnKind.SIDE else None)
+            spoiled = self.names.learn(own_name, session if kind is not TurnKind.SIDE else None)
+            if spoiled is not None:
+                for each in self._watched.values():
+                    each.dirty[spoiled] = None
         headers = [item for item in request.headers if item[0].lower() != HEADER]
         if kind is not TurnKind.SIDE:  # a side turn's blocks are not the session's
             headers.append((HEADER, session.encode()))
@@ -127,7 +130,7 @@ class CacheWatch:
         for command in commands:
             match command:
                 case DispatchTurn(turn=turn, session=session, replica=replica):
-                    self._turns[turn] = session, replica
+                    self._turns[turn] = session, replica, asyncio.get_running_loop().time()
                 case RefuseTurn(turn=turn):
                     self._turns.pop(turn, None)
                 case CloseSession(session=session):
@@ -221,16 +224,19 @@ class CacheWatch:
 
     def _settled(self, turn: TurnId, usage: Usage | None) -> None:
         """A turn has ended: its evidence is what the turn said, until the stream is looked at again."""
-        session, replica = self._turns.pop(turn, (None, None))
-        watched = None if replica is None else self._watched.get(replica)
-        if watched is None or session is None or not watched.streams:
+        served = self._turns.pop(turn, None)
+        if served is None:
+            return
+        session, replica, since = served
+        watched = self._watched.get(replica)
+        if watched is None or not watched.streams:
             return
         watched.dirty[session] = None
         new_tokens = (
             0 if usage is None else usage.prompt_tokens + usage.output_tokens - (usage.cached_tokens or 0)
         )
         if new_tokens >= STORES_TOKENS_MIN and len(watched.streams) == 1:  # of several ranks, who knows which
-            watched.streams[0].follower.expect(asyncio.get_running_loop().time())
+            watched.streams[0].follower.expect(since, asyncio.get_running_loop().time())
 
     def _forget_session(self, session: SessionId) -> None:
         for watched in self._watched.values():

@@ -47,18 +47,24 @@ class SessionNames:
         self._session_of: OrderedDict[str, SessionId | None] = OrderedDict()
         self._name_of: dict[SessionId, str] = {}
 
-    def learn(self, name: str, session: SessionId | None) -> None:
-        """A request of this session carries this name; None: of a turn whose blocks are nobody's."""
+    def learn(self, name: str, session: SessionId | None) -> SessionId | None:
+        """A request of this session carries this name; None: of a turn whose blocks are nobody's.
+
+        Returns the session that had it to itself until now and has it no more.
+        """
+        spoiled = None
         if name not in self._session_of:
             self._session_of[name] = session
             if session is not None:
                 self._name_of[session] = name
         elif self._session_of[name] != session:
+            spoiled = self._session_of[name]
             self._spoil(name)
         self._session_of.move_to_end(name)
         while len(self._session_of) > self._names_max:
             self._spoil(next(iter(self._session_of)))
             self._session_of.popitem(last=False)
+        return spoiled
 
     def session(self, name: str) -> SessionId | None:
         """Whom an engine means by a name; None where it may be several. A name that no client gave is an id of ours."""
