@@ -16,6 +16,7 @@ class PlainAdapter:
     name = "unknown"
     health_path = "/v1/models"
     metrics_path = "/metrics"
+    flush_path = None
 
     def read(self, page: bytes) -> EngineStatus:
         """See `EngineAdapter.read`."""

@@ -18,8 +18,11 @@ _USAGE = ("sglang:token_usage",)
 _HITS = ("sglang:cached_tokens_total",)
 _RETRACTED = ("sglang:num_retracted_reqs_total", "sglang:num_retracted_reqs")
 _PROMPT = ("sglang:prompt_tokens_total",)
+_STARTED = ("process_start_time_seconds",)
 _OUTPUT = ("sglang:generation_tokens_total",)
-_WANTED = frozenset((*_CAPACITY, *_RUNNING, *_WAITING, *_USAGE, *_HITS, *_RETRACTED, *_PROMPT, *_OUTPUT))
+_WANTED = frozenset(
+    (*_CAPACITY, *_RUNNING, *_WAITING, *_USAGE, *_HITS, *_RETRACTED, *_PROMPT, *_OUTPUT, *_STARTED)
+)
 
 
 class SglangAdapter:
@@ -28,6 +31,7 @@ class SglangAdapter:
     name = "sglang"
     health_path = "/health"
     metrics_path = "/metrics"
+    flush_path = "/flush_cache"
 
     def read(self, page: bytes) -> EngineStatus:
         """See `EngineAdapter.read`. Prefix queries are the prompt tokens: SGLang looks all of them up."""
@@ -51,6 +55,7 @@ class SglangAdapter:
             preemptions=total(samples, _RETRACTED),
             prompt_tokens=prompt,
             output_tokens=total(samples, _OUTPUT, problems),
+            started_at=max((sample.value for sample in samples.first_of(_STARTED)), default=None),
             ranks=rows,
             problems=tuple(problems),
         )

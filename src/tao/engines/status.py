@@ -25,7 +25,8 @@ class EngineStatus:
 
     Requests and KV tokens are sums over `ranks`. `kv_usage` (0..1) is weighted by capacity; engines count only blocks
     of running requests, so an idle engine with a full prefix cache reads 0. Counters are totals since the engine
-    started: prefix queries and hits and tokens in tokens, preemptions in events.
+    started: prefix queries and hits and tokens in tokens, preemptions in events. `started_at`: when the process of
+    the engine began (seconds since 1970), where its page tells.
     """
 
     engine: str
@@ -38,6 +39,7 @@ class EngineStatus:
     preemptions: float | None = None
     prompt_tokens: float | None = None
     output_tokens: float | None = None
+    started_at: float | None = None
     ranks: tuple[RankStatus, ...] = ()
     problems: tuple[str, ...] = ()
 
@@ -62,6 +64,10 @@ class EngineAdapter(Protocol):
     @property
     def metrics_path(self) -> str:
         """The Prometheus page."""
+
+    @property
+    def flush_path(self) -> str | None:
+        """POST there empties the prefix cache; None where there is no such path."""
 
     def read(self, page: bytes) -> EngineStatus:
         """The status that a metrics page shows; never raises."""

@@ -23,9 +23,10 @@ _QUERIES = (
 _HITS = ("vllm:prefix_cache_hits_total", "vllm:prefix_cache_hits", "vllm:gpu_prefix_cache_hits_total")
 _PREEMPTIONS = ("vllm:num_preemptions_total", "vllm:num_preemptions")
 _PROMPT = ("vllm:prompt_tokens_total", "vllm:prompt_tokens")
+_STARTED = ("process_start_time_seconds",)
 _OUTPUT = ("vllm:generation_tokens_total", "vllm:generation_tokens")
 _WANTED = frozenset(
-    (*_CONFIG, *_RUNNING, *_WAITING, *_USAGE, *_QUERIES, *_HITS, *_PREEMPTIONS, *_PROMPT, *_OUTPUT)
+    (*_CONFIG, *_RUNNING, *_WAITING, *_USAGE, *_QUERIES, *_HITS, *_PREEMPTIONS, *_PROMPT, *_OUTPUT, *_STARTED)
 )
 
 
@@ -35,6 +36,7 @@ class VllmAdapter:
     name = "vllm"
     health_path = "/health"
     metrics_path = "/metrics"
+    flush_path = "/reset_prefix_cache"
 
     def read(self, page: bytes) -> EngineStatus:
         """See `EngineAdapter.read`."""
@@ -57,6 +59,7 @@ class VllmAdapter:
             preemptions=total(samples, _PREEMPTIONS, problems),
             prompt_tokens=total(samples, _PROMPT, problems),
             output_tokens=total(samples, _OUTPUT, problems),
+            started_at=max((sample.value for sample in samples.first_of(_STARTED)), default=None),
             ranks=rows,
             problems=tuple(problems),
         )

@@ -31,7 +31,8 @@ UNKNOWN_CAPACITY_TOKENS = 1 << 40
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """What one look at a replica showed. `generation` grows while the engine lives; a smaller one means a restart.
+    """What one look at a replica showed. `generation` grows while the engine lives; a smaller one means a restart, and so
+    does another `started_at` (when its process began).
 
     `refused`: nothing listens there, so there is no point in asking twice. `problems`: what the engine does not tell.
     """
@@ -41,6 +42,7 @@ class Sighting:
     refused: bool = False
     capacity_tokens: int | None = None
     generation: float | None = None
+    started_at: float | None = None
     engine: str = ""
     running: int | None = None
     waiting: int | None = None
@@ -66,6 +68,7 @@ class Member:
     failures: int = 0
     capacity_tokens: int | None = None  # the last that the engine told
     generation: float | None = None  # likewise
+    started_at: float | None = None  # likewise
     sighting: Sighting = field(default_factory=lambda: Sighting(False, "not looked at yet"))
     nudge: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -215,6 +218,7 @@ class Fleet:
                 self._log.warning("replica does not tell", replica=member.id, problem=problem)
         restarted = _restarted(member, seen)
         member.generation = seen.generation if seen.generation is not None else member.generation
+        member.started_at = seen.started_at if seen.started_at is not None else member.started_at
         if member.up and restarted:
             self._log.warning("replica restarted: its cache is empty", replica=member.id)
             self._lose(member)
@@ -258,7 +262,10 @@ class Fleet:
 
 def _restarted(member: Member, now: Sighting) -> bool:
     before = member.generation
-    return before is not None and now.generation is not None and now.generation < before
+    if before is not None and now.generation is not None and now.generation < before:
+        return True
+    began = member.started_at
+    return began is not None and now.started_at is not None and now.started_at != began
 
 
 def _describe(member: Member) -> dict[str, object]:

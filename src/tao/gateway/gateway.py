@@ -25,6 +25,7 @@ from tao.gateway.config import GatewayConfig
 from tao.gateway.driver import Driver, Observer
 from tao.gateway.exchange import BrokenError, Client, ClientRequest, UnreachableError, Upstream
 from tao.gateway.fleet import Fleet, Member, Probe
+from tao.gateway.flushing import Flushing
 from tao.gateway.kvsources import AskedSources, configured_sources
 from tao.gateway.metrics import GatewayMetrics
 from tao.gateway.operators import Operators
@@ -85,6 +86,8 @@ class Gateway:
         self._roster = Roster(self.fleet, config.replicas, sources, config.discovery.removal_seconds_max)
         self._operators = Operators(self.fleet, self._roster, admin_token)
         self._upstream = upstream
+        timeout_seconds = config.health.timeout_seconds
+        self._flushing = Flushing(self.driver, self.fleet, upstream, admin_token, timeout_seconds)
         self._watch = self._cache_watch(config, metrics)
         namer = self._watch or NoNames()
         self._turns = TurnService(
@@ -171,6 +174,8 @@ class Gateway:
             await self._turns.serve(request, parsed, client)
         elif (page := self._admin.page(request.path)) is not None and request.method in {"GET", "HEAD"}:
             await answer(client, page.status, page.content_type, page.body)
+        elif self._flushing.serves(request):
+            await self._flushing.serve(request, client)
         elif self._operators.serves(request):
             await self._operators.serve(request, client)
         elif (read := self._tools.reader(request)) is not None:

@@ -4,19 +4,18 @@
 token in the configuration they are off. It must not know what a change leads to.
 """
 
-import hmac
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 import structlog
 
+from tao.gateway.bearer import is_authorised
 from tao.gateway.exchange import Client, ClientRequest
 from tao.gateway.fleet import Fleet
 from tao.gateway.replies import JSON, answer
 from tao.gateway.roster import Roster, UnknownReplicaError
 from tao.gateway.sources import AddressError
-from tao.gateway.wire.headers import Headers
 
 REPLICAS_PATH = "/v1/tao/replicas"
 OFF = (
@@ -75,7 +74,7 @@ class Operators:
             return 405, _error("method_not_allowed", f"{request.path} takes POST, not {request.method}")
         if self._token is None:
             return 403, _error("admin_off", OFF)
-        if not self._is_authorised(request, self._token):
+        if not is_authorised(request, self._token):
             return 401, _error("unauthorised", "this needs the header 'Authorization: Bearer TOKEN'")
         return None
 
@@ -88,12 +87,6 @@ class Operators:
             return 404, _error("unknown_replica", str(error))
         self._log.warning("an operator changed something", path=request.path, told=told)
         return 200, told
-
-    @staticmethod
-    def _is_authorised(request: ClientRequest, token: str) -> bool:
-        scheme, _, given = Headers(request.headers).get("authorization").partition(" ")
-        same = hmac.compare_digest(given.strip().encode("latin-1"), token.encode("utf-8"))
-        return scheme.lower() == "bearer" and same
 
     def _add(self, body: bytes) -> Json:
         return self._told(self._roster.add(msgspec.json.decode(body, type=AddReplica).url))

@@ -39,6 +39,7 @@ class HttpProbe:
             "healthy",
             capacity_tokens=told.capacity_tokens,
             generation=told.served_tokens,
+            started_at=told.started_at,
             engine=told.engine,
             running=told.running,
             waiting=told.waiting,

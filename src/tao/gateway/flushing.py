@@ -1,0 +1,138 @@
+"""Emptying prefix caches through the gateway: each engine is asked in its own way, and all credit there is void at once.
+
+`POST /v1/tao/flush`, and the engines' own paths, for clients that think they talk to one. Guarded by the operators' token.
+An engine that refuses, because its cache is in use, keeps its cache and its sessions their credit; the answer says so. It
+must not know what credit is.
+"""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import structlog
+
+from tao.core.events import CacheFlushed
+from tao.engines import SglangAdapter, VllmAdapter
+from tao.gateway.bearer import is_authorised
+from tao.gateway.driver import Driver
+from tao.gateway.exchange import BrokenError, Client, ClientRequest, UnreachableError, Upstream
+from tao.gateway.fleet import Fleet, Member
+from tao.gateway.replies import JSON, answer
+from tao.gateway.sources import replica_name
+
+PATH = "/v1/tao/flush"
+ENGINE_PATHS = {engine.name: engine.flush_path for engine in (VllmAdapter(), SglangAdapter())}
+PATHS = frozenset({PATH, *ENGINE_PATHS.values()})
+ANSWER_BYTES_MAX = 64 << 10
+
+Json = dict[str, Any]
+
+
+class FlushRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`replica`: its id (`HOST:PORT`) or its URL; None: all."""
+
+    replica: str | None = None
+
+
+class Flushing:
+    """Serves the paths above. `token`: what they need; None: they are off."""
+
+    def __init__(
+        self, driver: Driver, fleet: Fleet, upstream: Upstream, token: str | None, seconds_max: float
+    ) -> None:
+        self._driver = driver
+        self._fleet = fleet
+        self._upstream = upstream
+        self._token = token
+        self._seconds_max = seconds_max
+        self._log = structlog.get_logger("tao.operators")
+
+    def serves(self, request: ClientRequest) -> bool:
+        """Whether `request` is for here."""
+        return request.path in PATHS
+
+    async def serve(self, request: ClientRequest, client: Client) -> None:
+        """Answer a request that is for here."""
+        status, document = await self._answer(request)
+        await answer(client, status, JSON, msgspec.json.encode(document))
+
+    async def _answer(self, request: ClientRequest) -> tuple[int, Json]:
+        if request.method != "POST":
+            return 405, _error("method_not_allowed", f"{request.path} takes POST, not {request.method}")
+        if self._token is None:
+            return 403, _error("admin_off", "flushing is off because no admin token is configured")
+        if not is_authorised(request, self._token):
+            return 401, _error("unauthorised", "this needs the header 'Authorization: Bearer TOKEN'")
+        try:
+            wanted = self._wanted(request)
+        except msgspec.DecodeError as error:
+            return 400, _error("malformed_request", str(error))
+        except LookupError as error:
+            return 404, _error("unknown_replica", str(error))
+        told = await asyncio.gather(*(self._flush(member) for member in wanted))
+        flushed = all(row["flushed"] for row in told)
+        self._log.warning("caches were flushed through the gateway", replicas=list(told))
+        return 200 if flushed else 409, {"success": flushed, "replicas": list(told)}
+
+    def _wanted(self, request: ClientRequest) -> list[Member]:
+        """The replicas that are meant. Raises `LookupError`."""
+        if request.path != PATH or not request.body.strip():
+            return list(self._fleet)
+        name = msgspec.json.decode(request.body, type=FlushRequest).replica
+        if name is None:
+            return list(self._fleet)
+        found = [m for m in self._fleet if name == m.id or ("://" in name and replica_name(name) == m.id)]
+        if not found:
+            raise LookupError(
+                f"no replica is named {name!r}; there are: {', '.join(m.id for m in self._fleet)}"
+            )
+        return found
+
+    async def _flush(self, member: Member) -> Json:
+        known = ENGINE_PATHS.get(member.sighting.engine)
+        why = "not asked"
+        for path in ENGINE_PATHS.values() if known is None else (known,):
+            why = await self._ask(member, path)
+            if not why:
+                self._driver.feed(CacheFlushed(self._driver.clock.now(), member.id))
+                return {"replica": member.id, "flushed": True}
+        return {"replica": member.id, "flushed": False, "why": why}
+
+    async def _ask(self, member: Member, path: str) -> str:
+        """Ask one engine; what kept it from flushing, or nothing."""
+        request = ClientRequest("POST", path, "", path, ((b"accept", b"application/json"),), b"")
+        try:
+            async with asyncio.timeout(self._seconds_max):
+                reply = await self._upstream.send(member.url, request)
+                try:
+                    body = b"".join([chunk async for chunk in _bounded(reply.chunks())])
+                finally:
+                    reply.close()
+        except (TimeoutError, UnreachableError, BrokenError) as error:
+            return f"{type(error).__name__}: {error}".removesuffix(": ")
+        if reply.status != 200:
+            hint = " (vLLM: VLLM_SERVER_DEV_MODE=1)" if reply.status == 404 else ""
+            return f"{path} answers {reply.status}{hint}"
+        return "its cache is in use" if _says_no(body) else ""
+
+
+async def _bounded(chunks: Any) -> Any:
+    size = 0
+    async for chunk in chunks:
+        size += len(chunk)
+        if size > ANSWER_BYTES_MAX:
+            return
+        yield chunk
+
+
+def _says_no(body: bytes) -> bool:
+    """vLLM answers 200 in any case, and tells in the body."""
+    try:
+        document = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return False
+    return isinstance(document, dict) and document.get("success") is False
+
+
+def _error(kind: str, message: str) -> Json:
+    return {"error": {"message": message, "type": kind}}
