@@ -207,17 +207,21 @@ class SessionEnded(Event):
 class ReplicaJoined(Event):
     """A replica is ready to serve: new, or back after `ReplicaLost` (then with an empty cache).
 
-    `models`: what it serves; None: whatever is asked.
+    `models`: what it serves; None: whatever is asked. `slots`: how many sessions it takes at once; None: as many as its
+    capacity holds.
     """
 
     replica: ReplicaId
     capacity_tokens: int
     models: tuple[str, ...] | None = None
+    slots: int | None = None
 
     def __post_init__(self) -> None:
         Event.__post_init__(self)
         if self.capacity_tokens < 0:
             raise EventError(f"replica {self.replica}: negative capacity_tokens {self.capacity_tokens}")
+        if self.slots is not None and self.slots < 1:
+            raise EventError(f"replica {self.replica}: {self.slots} slots; it needs at least one")
 
 
 @value

@@ -27,6 +27,7 @@ def replica_joined(ctx: Context, event: ReplicaJoined) -> None:
     if replica is None:
         replica = ctx.state.replicas[event.replica] = Replica(event.replica, event.capacity_tokens)
     replica.capacity_tokens = event.capacity_tokens
+    replica.slots = event.slots
     replica.models = event.models
     replica.removed = False
     _set_state(ctx, replica, ReplicaState.UP)

@@ -33,10 +33,11 @@ class PlanRequest:
     """A joint decision to compute. `free_tokens`: capacity offered per replica, in a fixed order.
 
     `wait_seconds_max`: candidates that have waited at least so long come before everything else, oldest first; None:
-    waiting does not count.
+    waiting does not count. `free_slots`: how many more sessions a replica takes; those that are not in it take any number.
     """
 
     solver: str
     free_tokens: Mapping[ReplicaId, int]
     candidates: tuple[Candidate, ...]
     wait_seconds_max: float | None = None
+    free_slots: Mapping[ReplicaId, int] | None = None

@@ -58,6 +58,9 @@ class View(Protocol):
     def free_tokens(self, replica: ReplicaId) -> int:
         """Capacity minus reservations; negative when overcommitted."""
 
+    def free_slots(self, replica: ReplicaId) -> int | None:
+        """How many more sessions may be admitted there, negative when overcommitted; None where nothing bounds them."""
+
     def beside_tokens(self, session: Session) -> int:
         """What the held turns of a session of the pool will book beside its admission: all but the first."""
 

@@ -134,7 +134,8 @@ class ReplicaState(StrEnum):
 class Replica:
     """One serving-engine instance. `cache_rate`: learned share of prompt tokens that were cached, 0 to 1.
 
-    `models`: what it serves; None: whatever is asked.
+    `models`: what it serves; None: whatever is asked. `slots`: how many sessions it takes at once; None: as many as its
+    capacity holds.
     """
 
     id: ReplicaId
@@ -143,6 +144,7 @@ class Replica:
     turns_in_flight: int = 0
     removed: bool = False
     cache_rate: float = 1.0
+    slots: int | None = None
     models: tuple[str, ...] | None = None
 
     def serves(self, model: str) -> bool:

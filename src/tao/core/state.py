@@ -50,6 +50,10 @@ class State:
     def free_tokens(self, replica: ReplicaId) -> int:
         return self.replicas[replica].capacity_tokens - self.ledger.reserved_tokens(replica)
 
+    def free_slots(self, replica: ReplicaId) -> int | None:
+        slots = self.replicas[replica].slots
+        return None if slots is None else slots - self.ledger.session_count_on(replica)
+
     def beside_tokens(self, session: Session) -> int:
         phase = session.phase
         if not isinstance(phase, Waiting) or len(phase.turns) == 1:

@@ -15,7 +15,7 @@ from tao.core.ids import ReplicaId, SessionId
 from tao.core.phases import Acting
 from tao.core.plans import Candidate, PlanRequest
 from tao.core.ports import Assignment, Decision, Hold, Place, View
-from tao.core.session import ReplicaState, Session, Turn
+from tao.core.session import Replica, ReplicaState, Session, Turn
 from tao.policies.credit import Credit
 from tao.policies.fruitless import FruitlessDecision, Question
 from tao.policies.interruption import InterruptOrder, Lease, overcommitted_interrupts
@@ -75,7 +75,7 @@ class JointPolicy:
             return Hold("others wait too: one decision places all")
         weight_tokens = self.weight_tokens(session)
         credit = self._parts.credit.tokens(session, at)
-        offer = self._parts.room.offered_tokens
+        offer = self._offered_tokens
         roomy = [
             replica for replica in view.eligible_replicas(session) if offer(view, replica) >= weight_tokens
         ]
@@ -98,7 +98,7 @@ class JointPolicy:
 
     def decide(self, view: View, at: float) -> Decision:
         self._parts.pacing.planned(at)
-        free_tokens = {r.id: self._parts.room.offered_tokens(view, r) for r in view.up_replicas()}
+        free_tokens = {r.id: self._offered_tokens(view, r) for r in view.up_replicas()}
         most_tokens = max(free_tokens.values(), default=0)
         weights: dict[SessionId, tuple[int, bool]] = {}
         somebody_fits = choosy = False
@@ -120,7 +120,13 @@ class JointPolicy:
             return Decision()
         candidates = tuple(self._candidate(view, view.sessions[name], free_tokens, at) for name in weights)
         parts = self._parts
-        return Decision(request=PlanRequest(parts.solver, free_tokens, candidates, parts.wait_seconds_max))
+        slots = {replica: view.free_slots(replica) for replica in free_tokens}
+        free_slots = {replica: max(0, free) for replica, free in slots.items() if free is not None}
+        return Decision(
+            request=PlanRequest(
+                parts.solver, free_tokens, candidates, parts.wait_seconds_max, free_slots or None
+            )
+        )
 
     def select(
         self,
@@ -154,6 +160,13 @@ class JointPolicy:
         """Such a session takes part in the plan even where it fits nowhere: room is kept for it."""
         bound = self._parts.wait_seconds_max
         return bound is not None and view.waited_seconds(session, at) >= bound
+
+    def _offered_tokens(self, view: View, replica: Replica) -> int:
+        """Room for admissions: none where every slot is taken."""
+        slots = view.free_slots(replica.id)
+        if slots is not None and slots <= 0:
+            return 0
+        return self._parts.room.offered_tokens(view, replica)
 
     def _needed_tokens(self, view: View, session: Session) -> int:
         return self.weight_tokens(session) + view.beside_tokens(session)

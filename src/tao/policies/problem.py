@@ -17,9 +17,11 @@ def problem_of(request: PlanRequest) -> Problem:
     Where the oldest of those that waited too long fits nowhere, a replica is kept for it.
     """
     everywhere = tuple(request.free_tokens)
+    slots = request.free_slots or {}
     problem = Problem(
         knapsacks=tuple(
-            Knapsack(replica, free_tokens) for replica, free_tokens in request.free_tokens.items()
+            Knapsack(replica, free_tokens, slots.get(replica))
+            for replica, free_tokens in request.free_tokens.items()
         ),
         items=tuple(_item(candidate, everywhere) for candidate in request.candidates),
         wait_seconds_max=request.wait_seconds_max,

@@ -62,10 +62,13 @@ def _fitting(
     view: View, assignments: Sequence[Assignment], weight_tokens: Callable[[Session], int]
 ) -> Iterable[Assignment]:
     free_tokens = {replica.id: view.free_tokens(replica.id) for replica in view.up_replicas()}
+    free_slots = {replica: view.free_slots(replica) for replica in free_tokens}
     for session_id, replica in assignments:
         session = view.sessions.get(session_id)
         if session is None or session_id not in view.pool or replica not in free_tokens:
             continue
-        if weight_tokens(session) <= free_tokens[replica]:
+        slots = free_slots[replica]
+        if weight_tokens(session) <= free_tokens[replica] and (slots is None or slots > 0):
             free_tokens[replica] -= weight_tokens(session)
+            free_slots[replica] = None if slots is None else slots - 1
             yield session_id, replica

@@ -96,7 +96,8 @@ class FaultySimulation(Simulation):
 
     def _back(self, at: float, replica: ReplicaId) -> None:
         self._dead.pop(replica, None)
-        self._feed(ReplicaJoined(at, replica, self._fleet.capacity_tokens(replica)))
+        fleet = self._fleet
+        self._feed(ReplicaJoined(at, replica, fleet.capacity_tokens(replica), slots=fleet.slots(replica)))
 
     def _broken(self, at: float, turn: TurnId) -> None:
         """The engine is gone in the middle of a turn, or before it took one."""

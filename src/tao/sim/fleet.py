@@ -46,10 +46,18 @@ class Fleet:
         engine = self._engines[self._index[replica]]
         return engine.total_blocks * engine.profile.block_tokens
 
+    def slots(self, replica: ReplicaId) -> int:
+        """How many requests the replica runs at once."""
+        return self._engines[self._index[replica]].profile.max_running
+
     def request_tokens_max(self, replica: ReplicaId) -> int:
         """Most tokens, prompt and output, that the replica takes in one request."""
         limit = self._engines[self._index[replica]].profile.max_model_tokens
         return min(limit, self.capacity_tokens(replica))
+
+    def reloaded_tokens(self) -> int:
+        """Prompt tokens that came from host memory, on all replicas, since each was started last."""
+        return sum(engine.stats().reloaded_tokens for engine in self._engines)
 
     def is_idle(self) -> bool:
         """Whether no engine has a request."""

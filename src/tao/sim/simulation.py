@@ -127,7 +127,10 @@ class Simulation:
     def run(self) -> list[TurnMeasurement]:
         """Play to the end: all sessions are over and nothing is due any more. `StuckError` if that cannot come."""
         for replica in self._fleet.replicas:
-            self._feed(ReplicaJoined(0.0, replica, self._fleet.capacity_tokens(replica)))
+            fleet = self._fleet
+            self._feed(
+                ReplicaJoined(0.0, replica, fleet.capacity_tokens(replica), slots=fleet.slots(replica))
+            )
         for at, session in self._workload.first():
             self._agenda.book(at, self._arrive, session)
         while self._step():
@@ -135,6 +138,11 @@ class Simulation:
         for observer in self._observers:
             observer.end(self.now)
         return self.measurements
+
+    @property
+    def reloaded_tokens(self) -> int:
+        """Prompt tokens that replicas loaded from host memory instead of computing them."""
+        return self._fleet.reloaded_tokens()
 
     # --- time -------------------------------------------------------------------------------------------------------
 
