@@ -103,6 +103,12 @@ GRACE_SECONDS = 1.0
     help="KV capacity of a replica that does not tell its own.",
 )
 @click.option(
+    "--replica-slots",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Sessions admitted to one replica at most: its max_num_seqs.  [default: what its capacity holds]",
+)
+@click.option(
     "--kv-events",
     type=click.Choice(["auto", "off"]),
     help="Whether to follow the KV events of replicas that publish them: what is left of each session.  "

@@ -93,6 +93,9 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `kv_blocks_max` bounds the blocks that are remembered of each. `ask_usage`: streams are asked for their token counts.
 
     `model_aliases`: what a model that no replica names stands for; `*`: any other. The request passes as it is.
+    `replica_slots`: how many sessions are admitted to one replica at most (its `max_num_seqs`, which engines do not tell);
+    as many as its capacity holds where None.
+
     `predictor`: who predicts returns; the policy's own choice where None. `state_file`: where what it learns outlives the
     process, saved every `state_period_seconds`. `plan_deadline_seconds`: a plan that takes longer is replaced by the
     fallback. `record_log`: a file for every event and its commands. `record_snapshots`: a folder for every joint
@@ -113,6 +116,7 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     state_period_seconds: float = 60.0
     speed: float = 1.0
     capacity_tokens: int | None = None
+    replica_slots: int | None = None
     model_aliases: dict[str, str] = {}
     kv_events: str = "auto"
     kv_sources: tuple[KvSourceConfig, ...] = ()
@@ -170,6 +174,8 @@ def _check_values(config: GatewayConfig) -> None:
     _check_no_loop(config)
     if not 0 <= config.port <= 65_535:
         raise ConfigError(f"port {config.port} is not between 0 and 65535")
+    if config.replica_slots is not None and config.replica_slots < 1:
+        raise ConfigError(f"replica_slots must be at least 1, not {config.replica_slots}")
     if config.kv_events not in {"auto", "off"}:
         raise ConfigError(f"kv_events must be 'auto' or 'off', not {config.kv_events!r}")
     try:

@@ -237,7 +237,8 @@ class Fleet:
 
     def _join(self, member: Member) -> None:
         capacity_tokens = self._capacity(member, member.sighting)
-        self._driver.feed(ReplicaJoined(self._driver.clock.now(), member.id, capacity_tokens))
+        slots = self._config.replica_slots
+        self._driver.feed(ReplicaJoined(self._driver.clock.now(), member.id, capacity_tokens, slots=slots))
 
     def _missed(self, member: Member, seen: Sighting) -> None:
         member.failures += 1
