@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -146,6 +147,17 @@ async def test_ctrl_c_ends_an_idle_gateway_at_once() -> None:
         (entry,) = [entry for entry in entries if entry["event"] == "replica cannot be reached"]
         assert entry["replica"] == "127.0.0.1:1"
         assert "Connect call failed" in entry["detail"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for the child in /proc")
+async def test_a_signal_to_all_while_the_planner_starts_ends_it_without_a_word() -> None:
+    """As a terminal and a supervisor send it. The planner leaves it to its parent, which drains as ever."""
+    async with fake_engine() as engine, tao(*serve_arguments(engine.url)) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        await until(children.read_text, 30.0)
+        os.killpg(process.pid, signal.SIGTERM)
+        assert await process.ended() == 0, process.story()
+        assert b"Traceback" not in process.err, process.story()
 
 
 async def test_the_port_is_taken(tmp_path: Path) -> None:

@@ -28,6 +28,19 @@ async def test_state_shows_replicas_sessions_and_engines() -> None:
         assert (engine["up"], engine["engine"], engine["problems"]) == (True, "vllm", [])
 
 
+async def test_replicas_and_engines_stand_in_one_order() -> None:
+    """Also where the first to be named is the last to come up."""
+    async with fake_engine() as late, fake_engine() as early:
+        late.healthy = False
+        async with fronted(late.url, early.url) as front:
+            await until(lambda: len(front.gateway.fleet.up()) == 1)
+            late.healthy = True
+            await until(lambda: len(front.gateway.fleet.up()) == 2)
+            state = await front.state()
+            assert [replica["id"] for replica in state["replicas"]] == [late.url[7:], early.url[7:]]
+            assert [engine["id"] for engine in state["engines"]] == [late.url[7:], early.url[7:]]
+
+
 async def test_ages_are_as_of_now() -> None:
     """Also when nothing has happened for a while."""
     async with fake_engine() as engine, fronted(engine.url) as front:

@@ -3,6 +3,7 @@
 JSON everywhere but on `/metrics`. The pages tell facts and session ids, never prompts or keys.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -96,6 +97,7 @@ class Admin:
         state["sessions"] = sessions[-SESSIONS_SHOWN_MAX:]
         state["speed"] = self._driver.clock.speed
         state["engines"] = self._fleet.describe()
+        _in_order_of(state["replicas"], [member.id for member in self._fleet])
         state["kv_events"] = [] if self._watch is None else self._watch.describe()
         if self._prediction is not None:
             state["prediction"] = {
@@ -124,6 +126,13 @@ class Admin:
         told = self._driver.scheduler.explain(matches[0], self._driver.clock.now())
         assert told is not None
         return _json(200, {**told, "reported_calls": self._tools.explain(matches[0])})
+
+
+def _in_order_of(rows: object, ids: Sequence[str]) -> None:
+    """Sort rows by where their ids are named; those that are not come last, as they stand."""
+    place = {name: number for number, name in enumerate(ids)}
+    assert isinstance(rows, list)
+    rows.sort(key=lambda row: place.get(row["id"], len(place)))
 
 
 def _json(status: int, document: object) -> Page:

@@ -206,7 +206,10 @@ class PlanWorker:
         pipe = asyncio.subprocess.PIPE
         try:
             async with asyncio.timeout(self._start_seconds_max):
-                process = await asyncio.create_subprocess_exec(*self._command, stdin=pipe, stdout=pipe)
+                # A signal to all of a terminal's or a supervisor's group is for the parent, which ends its child.
+                process = await asyncio.create_subprocess_exec(
+                    *self._command, stdin=pipe, stdout=pipe, start_new_session=True
+                )
                 self._process = process
                 hello = await _read_frame(process)
         except TimeoutError:
