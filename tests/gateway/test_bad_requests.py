@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 from fake_engine import fake_engine, status
-from gateway_kit import emulated, fronted
+from gateway_kit import MODEL, emulated, fronted
 from watched import Watched
 
 from tao.core.ports import Hold, Place, View
@@ -72,8 +72,8 @@ async def test_a_body_of_the_wrong_shape() -> None:
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
 @pytest.mark.parametrize("stream", [True, False])
-async def test_an_unknown_model_is_the_engines_to_refuse(path: str, stream: bool) -> None:
-    async with emulated() as replica, fronted(replica.url) as front:
+async def test_a_model_that_an_alias_lets_pass_is_the_engines_to_refuse(path: str, stream: bool) -> None:
+    async with emulated() as replica, fronted(replica.url, model_aliases={"*": MODEL}) as front:
         body = {"model": "absent", "max_tokens": 8, "messages": MESSAGES, "stream": stream}
         direct = await front.http.post(replica.url + path, json=body)
         answer = await front.http.post(path, json=body)

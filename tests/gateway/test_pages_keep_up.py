@@ -20,7 +20,10 @@ from tao.policies.returns import ReturnCalibration
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 ROW = re.compile(r"^\| `(?P<key>\w+)` \| (?P<default>.*?) \| (?:(?P<unit>.*?) )?\| (?P<what>.+) \|$")
-NO_DEFAULTS = {"replicas": "at least one"}
+NO_DEFAULTS = {
+    **dict.fromkeys(("replicas", "replicas_dns", "replicas_kubernetes", "model_aliases"), "none"),
+    "predictor": "the policy's own",
+}
 
 
 def documented(section: str) -> dict[str, tuple[str, str]]:

@@ -140,7 +140,7 @@ class World:
     def join(
         self, replica: str, capacity_tokens: int, models: tuple[str, ...] | None = None
     ) -> list[Command]:
-        return self.send(ReplicaJoined(self.at, ReplicaId(replica), capacity_tokens, models))
+        return self.send(ReplicaJoined(self.at, ReplicaId(replica), capacity_tokens, models=models))
 
     def resize(self, replica: str, capacity_tokens: int) -> list[Command]:
         return self.send(CapacityChanged(self.at, ReplicaId(replica), capacity_tokens))

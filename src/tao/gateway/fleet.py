@@ -15,6 +15,7 @@ import structlog
 
 from tao.core.events import (
     CapacityChanged,
+    ModelsChanged,
     ReplicaDraining,
     ReplicaJoined,
     ReplicaLost,
@@ -34,7 +35,8 @@ class Sighting:
     """What one look at a replica showed. `generation` grows while the engine lives; a smaller one means a restart, and so
     does another `started_at` (when its process began).
 
-    `refused`: nothing listens there, so there is no point in asking twice. `problems`: what the engine does not tell.
+    `refused`: nothing listens there, so there is no point in asking twice. `models`: what it serves; None where it does not
+    tell. `problems`: what the engine does not tell.
     """
 
     healthy: bool
@@ -44,10 +46,15 @@ class Sighting:
     generation: float | None = None
     started_at: float | None = None
     engine: str = ""
+    models: tuple[str, ...] | None = None
     running: int | None = None
     waiting: int | None = None
     kv_usage: float | None = None
     problems: tuple[str, ...] = ()
+
+
+class UnknownModelError(LookupError):
+    """No replica serves what was asked for; the message names the models there are and goes to the client (404)."""
 
 
 class Probe(Protocol):
@@ -67,6 +74,7 @@ class Member:
     leave_at: float | None = None
     failures: int = 0
     capacity_tokens: int | None = None  # the last that the engine told
+    models: tuple[str, ...] | None = None  # likewise
     generation: float | None = None  # likewise
     started_at: float | None = None  # likewise
     sighting: Sighting = field(default_factory=lambda: Sighting(False, "not looked at yet"))
@@ -76,6 +84,10 @@ class Member:
     def takes_sessions(self) -> bool:
         """Whether sessions may be placed there while it is up."""
         return not self.draining and self.leave_at is None
+
+    def serves(self, model: str) -> bool:
+        """Whether a request for the model may go there; empty: it names none."""
+        return not model or self.models is None or model in self.models
 
 
 class Fleet:
@@ -89,6 +101,8 @@ class Fleet:
         self._members: dict[ReplicaId, Member] = {}
         self._gone: dict[ReplicaId, str] = {}
         self._pulses: asyncio.TaskGroup | None = None
+        self._told: list[tuple[str, ...] | None] = []
+        self._served: tuple[str, ...] | None = ()
         for url in config.replicas:
             self.add(url)
 
@@ -103,6 +117,31 @@ class Fleet:
     def up(self) -> list[Member]:
         """The replicas that answered when last looked at and take sessions."""
         return [member for member in self if member.up and member.takes_sessions]
+
+    def served_models(self) -> tuple[str, ...] | None:
+        """All models of all replicas, also of those that are down; None where one of them may serve anything."""
+        told = [member.models for member in self]
+        if told != self._told:
+            self._told = told
+            each = [model for models in told for model in models or ()]
+            self._served = None if None in told else tuple(dict.fromkeys(each))
+        return self._served
+
+    def model_of(self, asked: str | None) -> str:
+        """The model that a request is scheduled by: what it asks for, or what that stands for; empty: any.
+
+        SGLang names an adapter `MODEL:ADAPTER`. Raises `UnknownModelError` where no replica serves it.
+        """
+        served = self.served_models()
+        if not asked or not served or asked in served:
+            return asked or ""
+        aliases = self._config.model_aliases
+        for name in (aliases.get(asked), asked.partition(":")[0], aliases.get("*")):
+            if name in served:
+                return name
+        raise UnknownModelError(
+            f"the model {asked!r} is served by no replica; there are: {', '.join(served)}"
+        )
 
     def suspect(self, replica: ReplicaId) -> None:
         """A request to this replica failed: look at it now."""
@@ -223,22 +262,32 @@ class Fleet:
             self._log.warning("replica restarted: its cache is empty", replica=member.id)
             self._lose(member)
         capacity_tokens = self._capacity(member, seen)
+        if seen.models is not None:
+            member.models = seen.models
         known = self._driver.scheduler.view.replicas.get(member.id)
         if not member.up:
             member.up = True
             self._log.info(
-                "replica is up", replica=member.id, engine=seen.engine, capacity_tokens=seen.capacity_tokens
+                "replica is up",
+                replica=member.id,
+                engine=seen.engine,
+                capacity_tokens=seen.capacity_tokens,
+                models=member.models,
             )
             if member.takes_sessions:
                 self._join(member)
-        elif known is not None and capacity_tokens != known.capacity_tokens:
+            return
+        if known is not None and capacity_tokens != known.capacity_tokens:
             self._log.info("capacity changed", replica=member.id, capacity_tokens=capacity_tokens)
             self._driver.feed(CapacityChanged(self._driver.clock.now(), member.id, capacity_tokens))
+        if known is not None and member.models != known.models:
+            self._log.info("models changed", replica=member.id, models=member.models)
+            self._driver.feed(ModelsChanged(self._driver.clock.now(), member.id, member.models))
 
     def _join(self, member: Member) -> None:
         capacity_tokens = self._capacity(member, member.sighting)
-        slots = self._config.replica_slots
-        self._driver.feed(ReplicaJoined(self._driver.clock.now(), member.id, capacity_tokens, slots=slots))
+        at, slots = self._driver.clock.now(), self._config.replica_slots
+        self._driver.feed(ReplicaJoined(at, member.id, capacity_tokens, models=member.models, slots=slots))
 
     def _missed(self, member: Member, seen: Sighting) -> None:
         member.failures += 1
@@ -279,6 +328,7 @@ def _describe(member: Member) -> dict[str, object]:
         "leaving": member.leave_at is not None,
         "detail": seen.detail,
         "engine": seen.engine,
+        "models": None if member.models is None else list(member.models),
         "capacity_tokens": seen.capacity_tokens,
         "running": seen.running,
         "waiting": seen.waiting,

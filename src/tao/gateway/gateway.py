@@ -24,7 +24,7 @@ from tao.gateway.clock import ModelClock
 from tao.gateway.config import GatewayConfig
 from tao.gateway.driver import Driver, Observer
 from tao.gateway.exchange import BrokenError, Client, ClientRequest, UnreachableError, Upstream
-from tao.gateway.fleet import Fleet, Member, Probe
+from tao.gateway.fleet import Fleet, Member, Probe, UnknownModelError
 from tao.gateway.flushing import Flushing
 from tao.gateway.kvsources import AskedSources, configured_sources
 from tao.gateway.metrics import GatewayMetrics
@@ -36,6 +36,7 @@ from tao.gateway.sessionnames import NoNames
 from tao.gateway.sources import ReplicaSource
 from tao.gateway.tools import ToolService
 from tao.gateway.turns import CUT_OFF, TurnService
+from tao.gateway.wire import lenient
 from tao.gateway.wire.dialects import Dialect, dialect_of
 from tao.gateway.wire.headers import Headers
 from tao.gateway.wire.hints import released_session
@@ -84,7 +85,7 @@ class Gateway:
             self.driver.watch(recorder.observe)
         self.fleet = Fleet(config, self.driver, probe)
         self._roster = Roster(self.fleet, config.replicas, sources, config.discovery.removal_seconds_max)
-        self._operators = Operators(self.fleet, self._roster, admin_token)
+        self._operators = Operators(self.driver, self.fleet, self._roster, admin_token)
         self._upstream = upstream
         timeout_seconds = config.health.timeout_seconds
         self._flushing = Flushing(self.driver, self.fleet, upstream, admin_token, timeout_seconds)
@@ -158,6 +159,8 @@ class Gateway:
             await refuse(client, dialect, Problem.MALFORMED, str(error))
         except IdentityConflictError as error:
             await refuse(client, dialect, Problem.IDENTITY_CONFLICT, str(error))
+        except UnknownModelError as error:
+            await refuse(client, dialect, Problem.UNKNOWN_MODEL, str(error))
         except asyncio.CancelledError:
             if not self._turns.cutting:
                 raise
@@ -169,6 +172,7 @@ class Gateway:
     async def _route(self, request: ClientRequest, client: Client, dialect: Dialect) -> None:
         if dialect.generates:
             parsed = parse_request(request.method, request.path, request.headers, request.body)
+            self.fleet.model_of(parsed.model)  # an unknown one is refused before anything else happens
             if self.config.ask_usage:
                 request, client = asking_usage(request, parsed, client)
             await self._turns.serve(request, parsed, client)
@@ -205,9 +209,15 @@ class Gateway:
             raise MalformedRequestError(str(error)) from None
 
     async def _pass_through(self, request: ClientRequest, client: Client, dialect: Dialect) -> None:
-        """To one replica after another until one answers, first to the one that holds what the path names."""
+        """To one replica after another until one answers, first to the one that holds what the path names.
+
+        Where the request names a model, only to replicas that serve it. Raises `UnknownModelError`.
+        """
         self._passed_through += 1
+        model = self.fleet.model_of(lenient.text(lenient.object_or_none(request.body) or {}, "model"))
         for member in self._order(self._turns.made_by(request)):
+            if not member.serves(model):
+                continue
             try:
                 reply = await self._upstream.send(member.url, request)
             except UnreachableError:

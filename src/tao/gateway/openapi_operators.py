@@ -1,4 +1,4 @@
-"""The part of the OpenAPI document that operators use: replicas in and out.
+"""The part of the OpenAPI document that operators and trainers use: replicas in and out, new weights.
 
 The schemas are made from the types that read the requests, so they cannot disagree. It must not know what is done.
 """
@@ -7,11 +7,18 @@ from typing import Any
 
 import msgspec
 
-from tao.gateway.operators import REPLICAS_PATH, AddReplica, NamedReplica
+from tao.gateway.operators import (
+    REPLICAS_PATH,
+    WEIGHTS_PATH,
+    AddReplica,
+    BeginWeights,
+    EndWeights,
+    NamedReplica,
+)
 
 Json = dict[str, Any]
 
-_CHANGES = {
+_CHANGES: dict[str, tuple[str, str, Json]] = {
     REPLICAS_PATH: (
         "Have this replica from now on. One that was drained or removed before takes sessions again.",
         "AddReplica",
@@ -26,6 +33,16 @@ _CHANGES = {
         "Drain it, and forget it when its turns have ended, at the latest after discovery.removal_seconds_max.",
         "NamedReplica",
         {"replica": "10.0.0.7:8000"},
+    ),
+    f"{WEIGHTS_PATH}/begin": (
+        "The engines are getting other weights: hold every turn that is not on an engine yet. Also /weight_sync/begin.",
+        "BeginWeights",
+        {"deadline_seconds": 300},
+    ),
+    f"{WEIGHTS_PATH}/end": (
+        "They have them: what their caches held counts no more, and what was held goes on. Also /weight_sync/end.",
+        "EndWeights",
+        {},
     ),
 }
 _REFUSALS = {
@@ -49,7 +66,7 @@ def paths() -> Json:
 def schemas() -> Json:
     """The JSON Schemas that the paths refer to, by name."""
     _, components = msgspec.json.schema_components(
-        (AddReplica, NamedReplica), ref_template="#/components/schemas/{name}"
+        (AddReplica, NamedReplica, BeginWeights, EndWeights), ref_template="#/components/schemas/{name}"
     )
     return components
 
@@ -59,7 +76,7 @@ def _change(summary: str, schema: str, example: Json) -> Json:
     error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
     return {
         "summary": summary,
-        "description": "Repeating it changes nothing. The answer shows the replica as it is now.",
+        "description": "Repeating it changes nothing. The answer shows how it is now.",
         "security": [{"admin": []}],
         "requestBody": {"required": True, "content": {"application/json": body}},
         "responses": {

@@ -1,16 +1,18 @@
-"""What operators and trainers tell the gateway to do: replicas in and out. Guarded by a token.
+"""What operators and trainers tell the gateway to do: replicas in and out, new weights. Guarded by a token.
 
 `GET /v1/tao/replicas` lists and needs no token, as `/state` does not. Changes need `Authorization: Bearer TOKEN`; without a
 token in the configuration they are off. It must not know what a change leads to.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import msgspec
 import structlog
 
+from tao.core.events import WeightsUpdateBegan, WeightsUpdateEnded
 from tao.gateway.bearer import is_authorised
+from tao.gateway.driver import Driver
 from tao.gateway.exchange import Client, ClientRequest
 from tao.gateway.fleet import Fleet
 from tao.gateway.replies import JSON, answer
@@ -18,6 +20,10 @@ from tao.gateway.roster import Roster, UnknownReplicaError
 from tao.gateway.sources import AddressError
 
 REPLICAS_PATH = "/v1/tao/replicas"
+WEIGHTS_PATH = "/v1/tao/weights"
+WEIGHTS_ALIAS = "/weight_sync"  # ThunderAgent's
+WEIGHTS_SECONDS = 600.0
+WEIGHTS_SECONDS_MAX = 7200.0
 OFF = (
     "changes are off because no token is configured: start tao serve with --admin-token-file FILE, or with the token in "
     "the environment variable TAO_ADMIN_TOKEN"
@@ -36,6 +42,16 @@ class NamedReplica(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     replica: str
 
 
+class BeginWeights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`deadline_seconds`: when the update counts as over if its end is never told."""
+
+    deadline_seconds: Annotated[float, msgspec.Meta(gt=0, le=WEIGHTS_SECONDS_MAX)] = WEIGHTS_SECONDS
+
+
+class EndWeights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Nothing to say beside that it is over."""
+
+
 Json = dict[str, Any]
 Act = Callable[[bytes], Json]
 
@@ -43,16 +59,19 @@ Act = Callable[[bytes], Json]
 class Operators:
     """Serves `/v1/tao/...` but for tool reports. `token`: what changes need; None: there are none."""
 
-    def __init__(self, fleet: Fleet, roster: Roster, token: str | None) -> None:
+    def __init__(self, driver: Driver, fleet: Fleet, roster: Roster, token: str | None) -> None:
+        self._driver = driver
         self._fleet = fleet
         self._roster = roster
         self._token = token
         self._log = structlog.get_logger("tao.operators")
-        self._acts: Mapping[str, Act] = {
+        self._acts: dict[str, Act] = {
             REPLICAS_PATH: self._add,
             f"{REPLICAS_PATH}/drain": self._drain,
             f"{REPLICAS_PATH}/remove": self._remove,
         }
+        for path in (WEIGHTS_PATH, WEIGHTS_ALIAS):
+            self._acts |= {f"{path}/begin": self._begin_weights, f"{path}/end": self._end_weights}
 
     def serves(self, request: ClientRequest) -> bool:
         """Whether `request` is for here."""
@@ -96,6 +115,27 @@ class Operators:
 
     def _remove(self, body: bytes) -> Json:
         return self._told(self._roster.remove(msgspec.json.decode(body, type=NamedReplica).replica))
+
+    def _begin_weights(self, body: bytes) -> Json:
+        deadline_seconds = msgspec.json.decode(body or b"{}", type=BeginWeights).deadline_seconds
+        now = self._driver.clock.now()
+        self._driver.feed(WeightsUpdateBegan(now, now + deadline_seconds * self._driver.clock.speed))
+        return self._weights()
+
+    def _end_weights(self, body: bytes) -> Json:
+        msgspec.json.decode(body or b"{}", type=EndWeights)
+        self._driver.feed(WeightsUpdateEnded(self._driver.clock.now()))
+        return self._weights()
+
+    def _weights(self) -> Json:
+        """What a trainer wants to know: whether anything still runs with the old weights."""
+        state = self._driver.scheduler.snapshot(self._driver.clock.now())
+        replicas = self._driver.scheduler.view.replicas.values()
+        return {
+            "updating": state["weights_update_ends_in_seconds"] is not None,
+            "turns_in_flight": sum(replica.turns_in_flight for replica in replicas),
+            "held_turns": state["held_turns"],
+        }
 
     def _told(self, replica: str) -> Json:
         shown = next((member for member in self._fleet.describe() if member["id"] == replica), None)

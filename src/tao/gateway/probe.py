@@ -5,11 +5,20 @@ what anybody concludes from a sighting.
 """
 
 import aiohttp
+import msgspec
 
 from tao.engines import read_status
 from tao.gateway.fleet import Sighting
 
 PAGE_BYTES_MAX = 16 << 20
+
+
+class _Model(msgspec.Struct):
+    id: str
+
+
+class _Models(msgspec.Struct):
+    data: list[_Model]
 
 
 class HttpProbe:
@@ -29,6 +38,7 @@ class HttpProbe:
             if status != 200:
                 return Sighting(False, f"its health page answers {status}")
             page, problems = await self._page(f"{base_url}/metrics", bound)
+            models = await self._models(f"{base_url}/v1/models", bound)
         except aiohttp.ClientConnectorError as error:
             return Sighting(False, str(error), refused=isinstance(error.os_error, ConnectionRefusedError))
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
@@ -41,6 +51,7 @@ class HttpProbe:
             generation=told.served_tokens,
             started_at=told.started_at,
             engine=told.engine,
+            models=models,
             running=told.running,
             waiting=told.waiting,
             kv_usage=told.kv_usage,
@@ -51,6 +62,15 @@ class HttpProbe:
         """Close all connections."""
         await self._http.close()
 
+    async def _models(self, url: str, bound: aiohttp.ClientTimeout) -> tuple[str, ...] | None:
+        """The models that the engine names; None where it names none, or asks for a key."""
+        page, problems = await self._page(url, bound)
+        try:
+            listed = msgspec.json.decode(page, type=_Models).data
+        except msgspec.DecodeError:
+            return None
+        return tuple(dict.fromkeys(model.id for model in listed)) or None if not problems else None
+
     async def _status_of(self, url: str, bound: aiohttp.ClientTimeout) -> int:
         async with self._http.get(url, timeout=bound, allow_redirects=False) as answer:
             return answer.status
@@ -58,7 +78,7 @@ class HttpProbe:
     async def _page(self, url: str, bound: aiohttp.ClientTimeout) -> tuple[bytes, tuple[str, ...]]:
         async with self._http.get(url, timeout=bound) as answer:
             if answer.status != 200:
-                return b"", (f"/metrics answers {answer.status}",)
+                return b"", (f"{answer.url.path} answers {answer.status}",)
             page = await answer.content.read(PAGE_BYTES_MAX)
             while len(page) < PAGE_BYTES_MAX and (
                 more := await answer.content.read(PAGE_BYTES_MAX - len(page))

@@ -106,8 +106,7 @@ class TurnService:
 
     async def serve(self, request: ClientRequest, parsed: ParsedRequest, client: Client) -> None:
         """Answer one turn. Raises `IdentityConflictError` before anything happened."""
-        now = asyncio.get_running_loop().time()
-        resolution = self._sessions.resolve(parsed, now)
+        resolution = self._sessions.resolve(parsed, asyncio.get_running_loop().time())
         turn = self._arrive(parsed, resolution, client)
         try:
             await self._serve(turn, request)
@@ -162,6 +161,7 @@ class TurnService:
             tenant=identity.tenant,
             parent=SessionId(identity.parent) if identity.parent else None,
             pinned=ReplicaId(resolution.pinned_replica) if resolution.pinned_replica else None,
+            model=self._fleet.model_of(parsed.model),
         )
         self._log.debug(
             "turn",
