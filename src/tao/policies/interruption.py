@@ -38,8 +38,9 @@ class LeastValueFirst:
 class LongestAwayFirst:
     """The least credit first; among equals who is expected to stay away longest, then the smallest.
 
-    Its place does the most good for others meanwhile. Credits of the same power of two are equal and times are compared in
-    whole seconds: finer differences mean nothing, and would leave the time away no say.
+    Its place does the most good for others meanwhile. Credits of the same power of two are equal, and so are times: finer
+    differences mean nothing, and would leave the time away, or the size, no say. Who is back or expected within half a
+    second is not away.
     """
 
     def __init__(self, credit: Credit, readiness: Readiness) -> None:
@@ -51,7 +52,7 @@ class LongestAwayFirst:
         credit_tokens = self._credit.tokens(session, at).get(session.home, 0)
         ready = self._readiness.ready(session, at)
         away_seconds = 0 if ready else round(self._readiness.away_seconds(session, at))
-        return credit_tokens.bit_length(), ready, -away_seconds, session.footprint_tokens
+        return credit_tokens.bit_length(), -away_seconds.bit_length(), session.footprint_tokens
 
 
 class SmallestFirst:

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 from tao.policies.returns.bins import BIN_COUNT, bin_of
-from tao.policies.returns.classes import CallClass, Kind, classes_of, short_name
+from tao.policies.returns.classes import HUMAN_CLASS, CallClass, Kind, class_of, short_name
 from tao.policies.returns.coverage import IntervalCoverage
 from tao.policies.returns.forecast import DelayedForecast, HistogramForecast, LatestForecast
 from tao.policies.returns.port import Absence, Exporting, Forecast, LearnedStateError
@@ -83,15 +83,15 @@ class BackoffHistogram:
 
     def learn(self, absence: Absence, duration_seconds: float) -> None:
         """Of parallel tools nobody says which lasted so long: only the histogram of all calls learns."""
-        classes = classes_of(absence)
+        tools = absence.tools
+        one = class_of(tools[0]) if tools else HUMAN_CLASS
         self._learned += 1
-        if self._learned % SCORED_EVERY == 0 and absence.tools:
-            self._score(absence, classes, duration_seconds)
-        one = classes[0]
+        if self._learned % SCORED_EVERY == 0 and tools:
+            self._score(absence, duration_seconds)
         index = bin_of(duration_seconds - one.delay_seconds)
         self._roots[one.kind].add(index, ROOT_WEIGHT_MAX)
-        if len(absence.tools) <= 1:
-            for key, table in zip(_keys(one, absence), self._tables, strict=True):
+        if len(tools) <= 1:
+            for key, table in zip(_keys(one, absence), self._tables):  # noqa: B905 - as many, and it is the hot path
                 if key is not None:
                     table.add(key, index)
 
@@ -99,7 +99,7 @@ class BackoffHistogram:
         """The call is spread over the longer durations, by the chances that they had (Efron's redistribution)."""
         if len(absence.tools) > 1:
             return
-        one = classes_of(absence)[0]
+        one = class_of(absence.tools[0]) if absence.tools else HUMAN_CLASS
         forecast = self._of_class(one, absence)
         masses = forecast.masses_beyond(max(0.0, elapsed_seconds - one.delay_seconds))
         self._roots[one.kind].add_masses(masses, ROOT_WEIGHT_MAX)
@@ -108,10 +108,14 @@ class BackoffHistogram:
                 table.touched(key).add_masses(masses, table.weight_max)
 
     def predict(self, absence: Absence) -> Forecast:
-        classes = classes_of(absence)
-        if len(classes) == 1:
-            return self._with_delay(classes[0], absence)
-        return LatestForecast(tuple(self._with_delay(one, absence) for one in classes))
+        tools = absence.tools
+        if not tools:
+            return self._of_class(HUMAN_CLASS, absence)
+        if len(tools) == 1:
+            return self._with_delay(class_of(tools[0]), absence)
+        classes = dict.fromkeys(map(class_of, tools))
+        forecasts = tuple(self._with_delay(one, absence) for one in classes)
+        return forecasts[0] if len(forecasts) == 1 else LatestForecast(forecasts)
 
     def exporting(self) -> Exporting:
         levels: dict[str, list[list[object]]] = {}
@@ -143,22 +147,22 @@ class BackoffHistogram:
     def _of_class(self, one: CallClass, absence: Absence) -> HistogramForecast:
         """Pool the levels that know the class, all calls first."""
         root = self._roots[one.kind]
-        layers: list[tuple[int, float]] = []
+        layers = [(root.whole, 0.0)]
         source = ""
-        for key, table, level in zip(_keys(one, absence), self._tables, LEVELS, strict=True):
+        for key, table, level in zip(_keys(one, absence), self._tables, LEVELS):  # noqa: B905 - as many, and it is the hot path
             sketch = table.get(key) if key is not None else None
             if sketch is not None:
-                layers.append((sketch.whole, level.strength * UNIT))
+                layers.insert(1, (sketch.whole, level.strength * UNIT))
                 source = source or level.source
-        layers.append((root.whole, 0.0))
-        layers.reverse()
         source = source or (ROOT_SOURCES[one.kind] if root.weight > PRIOR_WEIGHT else "default")
         return HistogramForecast(layers, source, self._coverage, one.limit_seconds)
 
-    def _score(self, absence: Absence, classes: list[CallClass], duration_seconds: float) -> None:
+    def _score(self, absence: Absence, duration_seconds: float) -> None:
+        classes = set(map(class_of, absence.tools))
         if len(classes) == 1:
-            forecast = self._of_class(classes[0], absence)
-            self._coverage.add(forecast.surprise(max(0.0, duration_seconds - classes[0].delay_seconds)))
+            one = classes.pop()
+            forecast = self._of_class(one, absence)
+            self._coverage.add(forecast.surprise(max(0.0, duration_seconds - one.delay_seconds)))
 
 
 def _keys(one: CallClass, absence: Absence) -> tuple[Hashable, Hashable, Hashable, Hashable]:

@@ -9,7 +9,7 @@ from hashlib import blake2b
 from typing import Literal, NamedTuple
 
 from tao.core.events import ToolCall
-from tao.policies.returns.port import HUMAN, Absence
+from tao.policies.returns.port import HUMAN
 
 NAME_CHARS_MAX = 40
 TIMEOUT_CLASS_SECONDS = (15.0, 60.0, 150.0, 400.0)
@@ -49,15 +49,6 @@ def class_of(tool: ToolCall) -> CallClass:
         return CallClass("after-sleep", name, ("after-sleep", name, head), delay_seconds, rest_seconds)
     key = ("run", name, head, _timeout_class(limit_seconds))
     return CallClass("run", name, key, limit_seconds=limit_seconds)
-
-
-def classes_of(absence: Absence) -> list[CallClass]:
-    """The distinct classes of an absence, in the order of its tools."""
-    if not absence.tools:
-        return [HUMAN_CLASS]
-    if len(absence.tools) == 1:
-        return [class_of(absence.tools[0])]
-    return list(dict.fromkeys(class_of(tool) for tool in absence.tools))
 
 
 def short_name(name: str) -> str:

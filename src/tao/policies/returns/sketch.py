@@ -37,9 +37,9 @@ class Sketch:
 
     __slots__ = ("weight", "whole")
 
-    def __init__(self) -> None:
-        self.whole = 0
-        self.weight = 0.0
+    def __init__(self, whole: int = 0, weight: float = 0.0) -> None:
+        self.whole = whole
+        self.weight = weight
 
     @classmethod
     def of(cls, masses: Sequence[float]) -> "Sketch":
@@ -96,7 +96,12 @@ class SketchTable:
 
     def add(self, key: Hashable, index: int) -> None:
         """One more duration, by its bin, under a key."""
-        self.touched(key).add(index, self.weight_max)
+        sketch = self._by_key.get(key)
+        if sketch is None:
+            self.put(key, Sketch(_ONE[index], 1.0))
+            return
+        self._by_key.move_to_end(key)
+        sketch.add(index, self.weight_max)
 
     def touched(self, key: Hashable) -> Sketch:
         """The sketch of a key, made if need be, and now the newest."""
