@@ -7,12 +7,15 @@ import pytest
 from fake_engine import fake_engine, says, usage
 from gateway_kit import InlineSolver, fronted, until, words
 
-from tao.core.commands import ComputePlan, DispatchTurn, Reason
+from tao.core import Scheduler
+from tao.core.commands import AdmitSession, ComputePlan, DispatchTurn, Reason
 from tao.core.events import PlanFailed, PlanReady
 from tao.core.ids import PlanId, ReplicaId, SessionId
 from tao.core.plans import Candidate, PlanRequest
-from tao.gateway.planner import Planner
-from tao.planning import Answer, PlanCrashError, PlanTimeoutError, PlanWorker, Problem
+from tao.gateway.metrics import GatewayMetrics
+from tao.gateway.planner import Planner, PlannerFigures
+from tao.planning import Answer, PlanCrashError, PlanFailedError, PlanTimeoutError, PlanWorker, Problem
+from tao.policies import make_policy
 
 
 def plan(candidates: int) -> ComputePlan:
@@ -67,15 +70,23 @@ async def test_large_ones_go_to_the_process() -> None:
     assert ready.elapsed_seconds > 0
 
 
-@pytest.mark.parametrize("error", [PlanCrashError("it ended"), PlanTimeoutError("no plan within 1 s")])
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (PlanCrashError("it ended"), "crash"),
+        (PlanTimeoutError("no plan within 1 s"), "timeout"),
+        (PlanFailedError("division by zero"), "raised"),
+    ],
+)
 async def test_when_the_process_fails_the_fallback_answers(
-    error: Exception, logs: list[dict[str, Any]]
+    error: Exception, cause: str, logs: list[dict[str, Any]]
 ) -> None:
     planner = Planner(Breaks(error), 1.0)
     answer, ready = await planner.answer(plan(24))
     assert (answer.solver, answer.status, ready.status) == ("bfd", "fallback", "fallback")
     assert len(ready.assignments) == 24, "there is room for all, so nobody waits for a planner"
     assert (planner.figures.failures, planner.figures.fallbacks) == (1, 1)
+    assert {name for name, count in planner.figures.failures_by.items() if count} == {cause}
     (entry,) = logs
     assert entry["event"] == "planner failed, using the fallback"
     assert str(error) in entry["error"]
@@ -108,3 +119,25 @@ async def test_a_defect_of_the_planner_does_not_end_planning(logs: list[dict[str
         assert [entry["event"] for entry in logs if entry["log_level"] == "error"] == [
             "no plan, and no fallback either"
         ]
+
+
+def test_what_came_of_plans_is_counted() -> None:
+    """By what answered, and how much of it was stale."""
+    metrics = GatewayMetrics(Scheduler(make_policy("tao")), PlannerFigures())
+    replica = ReplicaId("a")
+    placed = tuple((SessionId(name), replica) for name in ("x", "y", "z"))
+    ready = PlanReady(0.0, PlanId(1), placed, "exact", "optimal", 0.1)
+    metrics.observe(ready, [AdmitSession(SessionId("x"), replica, Reason.PLANNED, 10)])
+    metrics.observe(PlanReady(1.0, PlanId(2), placed[:1], "bfd", "fallback", 1.0), [])
+    metrics.observe(PlanReady(2.0, PlanId(3), (), "listing", "optimal", 0.0), [])
+    metrics.observe(PlanFailed(3.0, PlanId(4), "a defect"), [])
+    page = metrics.page().decode()
+    for line in (
+        'tao_plans_total{solver="exact",status="optimal"} 1.0',
+        'tao_plans_total{solver="bfd",status="fallback"} 1.0',
+        'tao_plans_total{solver="none",status="failed"} 1.0',
+        "tao_plans_dropped_total 1.0",
+        "tao_plan_sessions_dropped_total 3.0",
+        'tao_planner_failures{cause="timeout"} 0.0',
+    ):
+        assert line in page.splitlines(), page

@@ -38,7 +38,11 @@ LIVE = (
     Described("tao_replica_up", "1 when the replica takes admissions", ("replica",)),
     Described("tao_replica_turns_in_flight", "Turns on the replica", ("replica",)),
     Described("tao_planner_plans", "Joint decisions computed"),
-    Described("tao_planner_failures", "Decisions that the planner's process failed to give"),
+    Described(
+        "tao_planner_failures",
+        "Decisions that the planner's process failed to give: timeout, crash, raised, busy, closed",
+        ("cause",),
+    ),
     Described("tao_planner_fallbacks", "Decisions that best-fit-decreasing gave in its place"),
     Described("tao_planner_restarts", "Restarts of the planner's process"),
     Described("tao_planner_seconds", "Wall seconds spent on decisions, all included"),
@@ -86,7 +90,6 @@ class LiveState(Collector):
             "tao_held_turns": view.held_turns,
             "tao_held_demand_tokens": sum(s.footprint_tokens for s in pool if isinstance(s.phase, Waiting)),
             "tao_planner_plans": self._planner.plans,
-            "tao_planner_failures": self._planner.failures,
             "tao_planner_fallbacks": self._planner.fallbacks,
             "tao_planner_restarts": self._planner.restarts,
             "tao_planner_seconds": self._planner.seconds,
@@ -94,6 +97,7 @@ class LiveState(Collector):
         replicas = list(view.replicas.values())
         return {
             **{name: [((), value)] for name, value in numbers.items()},
+            "tao_planner_failures": [((cause,), count) for cause, count in self._planner.failures_by.items()],
             "tao_replica_capacity_tokens": [((r.id,), r.capacity_tokens) for r in replicas],
             "tao_replica_free_tokens": [((r.id,), view.free_tokens(r.id)) for r in replicas],
             "tao_replica_up": [((r.id,), float(r.state.value == "up")) for r in replicas],

@@ -17,7 +17,16 @@ from tao.core.commands import (
     InterruptSession,
     RefuseTurn,
 )
-from tao.core.events import ClientLeft, Event, FirstToken, TurnArrived, TurnFailed, TurnFinished
+from tao.core.events import (
+    ClientLeft,
+    Event,
+    FirstToken,
+    PlanFailed,
+    PlanReady,
+    TurnArrived,
+    TurnFailed,
+    TurnFinished,
+)
 from tao.core.ids import ReplicaId, SessionId, TurnId
 from tao.gateway.gauges import LIVE, RETURNS, Described, LiveState, ReturnsSoFar
 from tao.gateway.kvmetrics import WATCH, WatchFigures, WatchSoFar
@@ -39,6 +48,9 @@ COUNTED = (
     Described("tao_interrupts_total", "Admissions released at a tool boundary", ("reason",)),
     Described("tao_migrations_total", "Admissions on another replica than the session's last one"),
     Described("tao_sessions_closed_total", "Sessions forgotten", ("cause",)),
+    Described("tao_plans_total", "Joint decisions that came back, by what answered", ("solver", "status")),
+    Described("tao_plans_dropped_total", "Of these, stale as a whole: nobody they placed could be admitted"),
+    Described("tao_plan_sessions_dropped_total", "Sessions that a plan placed and that were not admitted"),
     Described("tao_tokens_total", "Tokens of finished turns: prompt, of these cached, and output", ("kind",)),
     Described(
         "tao_tool_reports_total",
@@ -74,6 +86,9 @@ class GatewayMetrics:
         self._interrupts = counters["tao_interrupts_total"]
         self._migrations = counters["tao_migrations_total"]
         self._closed = counters["tao_sessions_closed_total"]
+        self._plans = counters["tao_plans_total"]
+        self._plans_dropped = counters["tao_plans_dropped_total"]
+        self._plan_sessions_dropped = counters["tao_plan_sessions_dropped_total"]
         self._tokens = counters["tao_tokens_total"]
         self._reports = counters["tao_tool_reports_total"]
         hold, ttft = TIMED
@@ -110,6 +125,10 @@ class GatewayMetrics:
                 self._ended(turn, "failed")
             case ClientLeft(turn=turn):
                 self._ended(turn, "client-left")
+            case PlanReady():
+                self._planned(event, commands)
+            case PlanFailed():
+                self._plans.labels("none", "failed").inc()
         for command in commands:
             self._fold(command)
 
@@ -131,6 +150,13 @@ class GatewayMetrics:
             case CloseSession():
                 self._home.pop(command.session, None)
                 self._closed.labels(command.cause.value).inc()
+
+    def _planned(self, event: PlanReady, commands: Sequence[Command]) -> None:
+        self._plans.labels(event.solver, event.status).inc()
+        admitted = {command.session for command in commands if isinstance(command, AdmitSession)}
+        dropped = sum(session not in admitted for session, _ in event.assignments)
+        self._plan_sessions_dropped.inc(dropped)
+        self._plans_dropped.inc(bool(event.assignments) and dropped == len(event.assignments))
 
     def _finished(self, event: TurnFinished) -> None:
         self._ended(event.turn, "finished")

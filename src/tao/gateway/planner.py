@@ -6,7 +6,9 @@ counted and logged. It must not know what happens to a plan.
 """
 
 import asyncio
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Protocol
 
@@ -14,21 +16,49 @@ import structlog
 
 from tao.core.commands import ComputePlan
 from tao.core.events import PlanReady
-from tao.planning import Answer, PlanWorkerError, Problem, WorkerStats, is_small, solve
+from tao.planning import (
+    Answer,
+    PlanCrashError,
+    PlanFailedError,
+    PlanTimeoutError,
+    PlanWorkerBusyError,
+    PlanWorkerClosedError,
+    PlanWorkerError,
+    Problem,
+    WorkerStats,
+    is_small,
+    solve,
+)
 from tao.policies import assignments_of, problem_of
 
 FALLBACK_SOLVER = "bfd"
+CAUSES: Mapping[type[PlanWorkerError], str] = {
+    PlanTimeoutError: "timeout",
+    PlanCrashError: "crash",
+    PlanFailedError: "raised",
+    PlanWorkerBusyError: "busy",
+    PlanWorkerClosedError: "closed",
+}
+"""Why the planner's process gave no answer, as `/metrics` shows it."""
 
 
 @dataclass(slots=True)
 class PlannerFigures:
-    """Counts since the start. `seconds` is all planner time: small ones, failures and fallbacks included."""
+    """Counts since the start. `seconds` is all planner time: small ones, failures and fallbacks included.
+
+    `failures_by`: failures of the planner's process by cause, each of which the fallback answered for.
+    """
 
     plans: int = 0
-    failures: int = 0
+    failures_by: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(CAUSES.values(), 0)))
     fallbacks: int = 0
     restarts: int = 0
     seconds: float = 0.0
+
+    @property
+    def failures(self) -> int:
+        """Of all causes."""
+        return self.failures_by.total()
 
 
 class PlanSolver(Protocol):
@@ -90,7 +120,7 @@ class Planner:
         try:
             return await self._worker.solve(problem, solver, self._deadline_seconds)
         except PlanWorkerError as error:
-            self.figures.failures += 1
+            self.figures.failures_by[CAUSES.get(type(error), "other")] += 1
             self._log.warning(
                 "planner failed, using the fallback", error=str(error), kind=type(error).__name__
             )
