@@ -85,3 +85,10 @@ def test_explain_shows_the_values_of_the_policy(w: World) -> None:
     assert values["credit_tokens"] == {"a": round(3_000 * 2 ** (-2 / 10))}
     assert values["return"]["source"] == "default"
     assert "return" not in told(w, "s")["values"]  # type: ignore[operator]
+
+
+def test_explain_speaks_of_no_tool_where_none_was_asked_for() -> None:
+    w = World(make_policy("tao"), a=20_000)
+    w.arrive("s", "s1", 1_000)
+    w.finish("s1", 1_000, 10, tools=())
+    assert told(w, "s")["why"] == "its last answer asked for no tool; it keeps its admission on a"
