@@ -154,7 +154,11 @@ async def test_a_signal_to_all_while_the_planner_starts_ends_it_without_a_word()
     """As a terminal and a supervisor send it. The planner leaves it to its parent, which drains as ever."""
     async with fake_engine() as engine, tao(*serve_arguments(engine.url)) as process:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        await until(children.read_text, 30.0)
+
+        def planner_runs() -> bool:
+            return any(os.getpgid(int(child)) == int(child) for child in children.read_text().split())
+
+        await until(planner_runs, 30.0)
         os.killpg(process.pid, signal.SIGTERM)
         assert await process.ended() == 0, process.story()
         assert b"Traceback" not in process.err, process.story()
