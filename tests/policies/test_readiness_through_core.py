@@ -140,3 +140,27 @@ def test_a_parent_gives_its_place_up_to_those_that_wait_and_is_back_with_its_chi
     assert w.session("c").home == "a", "the sub-agent that the parent waits for has its place"
     w.finish("c1", tools=())
     assert ready(w, readiness) == 1
+
+
+def test_who_gives_way_first_when_nothing_is_known_of_the_tool_or_somebody_else_works(
+    predictor: Taught,
+) -> None:
+    """A human is away longest, a tool that nobody knows as long as the method's default, a quick one not at all."""
+    readiness = ToolReadiness(predictor)
+    credit = HalfLifeCredit()
+    order, lease = LongestAwayFirst(credit, readiness), LeaseWhileExpected(readiness)
+    parts = Parts(credit, readiness, order, lease, GrowthRoom(), OnChange(), DropChanged(), "auto")
+    w = World(JointPolicy("p", parts), a=100_000)
+    for name, tool in (("human", ()), ("build", ("build",)), ("quick", ("read",)), ("parent", ("build",))):
+        w.arrive(name, f"{name}-1")
+        w.finish(f"{name}-1", tools=tool)
+    w.arrive("child", "c1", parent="parent")
+    w.tool_expected("parent", in_seconds=2.0)
+    w.after(0.1)
+    key = {name: order.key(w.session(name), w.at) for name in ("human", "build", "quick", "parent")}
+    assert key["build"] < key["parent"] < key["quick"]
+    assert key["human"] < key["parent"]
+    fresh = ToolReadiness(BackoffHistogram())
+    unknown = LongestAwayFirst(credit, fresh)
+    assert unknown.key(w.session("human"), w.at) < unknown.key(w.session("build"), w.at)
+    assert 1.0 < fresh.away_seconds(w.session("build"), w.at) < 10.0
