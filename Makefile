@@ -14,7 +14,7 @@ CODE := src tests scripts benchmarks examples
 COVERED := core=98 planning=98 policies=98
 MEASURED := $(foreach gate,$(COVERED),--cov=tao.$(firstword $(subst =, ,$(gate))))
 
-.PHONY: help setup clients engine fmt check test demo peers bench bench-live docs docs-serve test-engine test-clients lock clean
+.PHONY: help setup clients engine fmt check test demo peers bench bench-live docs docs-serve test-engine test-clients aiperf lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,6 +61,13 @@ test-engine: setup engine ## Run the tests against a real vLLM on the CPU
 
 test-clients: setup clients engine ## Run coding agents through tao serve: emulated replicas, then a real vLLM
 	$(BIN)/pytest -m agents --durations=10 --durations-min=1 tests/clients
+
+aiperf: setup engine .venvs/aiperf/.installed ## aiperf through tao serve on a real vLLM, its figures beside ours (by hand)
+	PYTHONPATH=scripts $(BIN)/python -m benchmarks.aiperf
+
+.venvs/aiperf/.installed: $(LOCKS)/aiperf.lock scripts/make_venv.py | setup
+	@$(PYTHON) scripts/make_venv.py .venvs/aiperf --depends $(LOCKS)/aiperf.lock -- \
+		--no-deps --requirement $(LOCKS)/aiperf.lock
 
 demo: setup ## Two emulated replicas under memory pressure: round-robin beside tao
 	$(BIN)/tao demo
