@@ -116,6 +116,21 @@ async def test_the_metrics_count() -> None:
         assert samples["tao_replica_turns_in_flight", engine.url[7:]] == 0
 
 
+async def test_what_no_engine_counts_is_estimated() -> None:
+    async with fake_engine(default=says("a b c d", counts={})) as engine, fronted(engine.url) as front:
+        answer = await front.chat(words(400), session="s", stream=True)
+        assert "usage" not in answer.text
+        families = text_string_to_metric_families((await front.http.get("/metrics")).text)
+        told = {
+            (sample.name, *sample.labels.values()): sample.value
+            for family in families
+            for sample in family.samples
+        }
+        assert told["tao_tokens_estimated_total", "prompt"] == pytest.approx(400, rel=0.3)
+        assert told["tao_tokens_estimated_total", "output"] > 0
+        assert ("tao_tokens_total", "prompt") not in told
+
+
 async def test_no_page_tells_prompts_or_keys(logs: list[dict[str, Any]]) -> None:
     async with fake_engine() as engine, fronted(engine.url) as front:
         gate = asyncio.Event()

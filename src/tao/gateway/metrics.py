@@ -4,6 +4,7 @@ Spans are model seconds. Labels are bounded: replicas, reasons and causes, never
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.metrics_core import Metric
@@ -26,6 +27,7 @@ from tao.core.events import (
     TurnArrived,
     TurnFailed,
     TurnFinished,
+    TurnProgress,
 )
 from tao.core.ids import ReplicaId, SessionId, TurnId
 from tao.gateway.gauges import LIVE, RETURNS, Described, LiveState, ReturnsSoFar
@@ -53,6 +55,11 @@ COUNTED = (
     Described("tao_plan_sessions_dropped_total", "Sessions that a plan placed and that were not admitted"),
     Described("tao_tokens_total", "Tokens of finished turns: prompt, of these cached, and output", ("kind",)),
     Described(
+        "tao_tokens_estimated_total",
+        "Tokens of finished turns that the engine did not count, as TAO estimates them: prompt and output",
+        ("kind",),
+    ),
+    Described(
         "tao_tool_reports_total",
         "What clients reported of their tools, by event and outcome",
         ("event", "outcome"),
@@ -69,6 +76,15 @@ METRICS = (*COUNTED, *TIMED, *LIVE, *RETURNS, *WATCH)
 """All that the page may show."""
 
 
+@dataclass(slots=True)
+class _Arrived:
+    """A turn that has not ended, by TAO's own count."""
+
+    at: float
+    prompt_tokens: int
+    output_tokens: int = 0
+
+
 class GatewayMetrics:
     """Observer of the driver and source of the `/metrics` page."""
 
@@ -77,7 +93,7 @@ class GatewayMetrics:
     ) -> None:
         """`calibration`: of the policy's predictions, where it makes any."""
         self.registry = CollectorRegistry()
-        self._arrived: dict[TurnId, float] = {}
+        self._arrived: dict[TurnId, _Arrived] = {}
         self._home: dict[SessionId, ReplicaId] = {}
         counters = {of.name: Counter(*of, registry=self.registry) for of in COUNTED}
         self._turns = counters["tao_turns_total"]
@@ -90,6 +106,7 @@ class GatewayMetrics:
         self._plans_dropped = counters["tao_plans_dropped_total"]
         self._plan_sessions_dropped = counters["tao_plan_sessions_dropped_total"]
         self._tokens = counters["tao_tokens_total"]
+        self._estimated = counters["tao_tokens_estimated_total"]
         self._reports = counters["tao_tool_reports_total"]
         hold, ttft = TIMED
         self._hold = Histogram(*hold, buckets=HOLD_BUCKETS, registry=self.registry)
@@ -113,12 +130,16 @@ class GatewayMetrics:
     def observe(self, event: Event, commands: Sequence[Command]) -> None:
         """Fold one event and its commands in."""
         match event:
-            case TurnArrived(at=at, turn=turn):
-                self._arrived[turn] = at
+            case TurnArrived(at=at, turn=turn, prompt_tokens=prompt_tokens):
+                self._arrived[turn] = _Arrived(at, prompt_tokens)
             case FirstToken(at=at, turn=turn):
                 arrived = self._arrived.get(turn)
                 if arrived is not None:
-                    self._ttft.observe(at - arrived)
+                    self._ttft.observe(at - arrived.at)
+            case TurnProgress(turn=turn, output_tokens=output_tokens):
+                arrived = self._arrived.get(turn)
+                if arrived is not None:
+                    arrived.output_tokens = output_tokens
             case TurnFinished():
                 self._finished(event)
             case TurnFailed(turn=turn, retryable=False):
@@ -159,7 +180,11 @@ class GatewayMetrics:
         self._plans_dropped.inc(bool(event.assignments) and dropped == len(event.assignments))
 
     def _finished(self, event: TurnFinished) -> None:
+        arrived = self._arrived.get(event.turn)
         self._ended(event.turn, "finished")
+        if event.usage is None and arrived is not None:
+            self._estimated.labels("prompt").inc(arrived.prompt_tokens)
+            self._estimated.labels("output").inc(arrived.output_tokens)
         if event.usage is not None:
             self._tokens.labels("prompt").inc(event.usage.prompt_tokens)
             self._tokens.labels("cached").inc(event.usage.cached_tokens or 0)
