@@ -12,6 +12,7 @@ from tao import __version__
 
 COMMANDS = {
     "serve": "Stand in front of replicas and schedule agent sessions.",
+    "check": "Look at replicas: what TAO will know of them, and how to turn on the rest.",
     "demo": "Two emulated replicas under memory pressure: round-robin beside tao.",
     "emulate": "Serve a model of one replica over HTTP, in real time.",
     "replay": "Replay a trace of agent sessions against an endpoint and measure it.",
@@ -20,6 +21,7 @@ COMMANDS = {
     "trace": "Convert, count and sample traces of agent sessions.",
     "hooks": "Make other programs report their tools to TAO: Claude Code.",
     "plan": "Solve one joint decision from a snapshot file.",
+    "profile": "Measure an engine and write its profile for the emulator and the simulator.",
     "predict": "Predict tool returns on recorded sessions and say how well.",
 }
 

@@ -1,0 +1,258 @@
+"""`tao check`: what TAO will and will not know of an engine, in plain words, and the flag that turns on what is missing.
+
+It reads the engine's pages and sends three tiny requests: the same prompt twice, and a stream. It must not know how the
+findings are shown.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from secrets import randbits
+from urllib.parse import urlsplit
+
+import msgspec
+
+from tao.engines import EngineStatus, read_status
+from tao.engines.kv_sources import PATH as KV_SOURCES_PATH
+from tao.engines.kv_sources import read_sources
+from tao.inspection.client import Answer, EngineClient, EngineError
+from tao.inspection.kv_listening import heard_events
+from tao.inspection.texts import Prompts, completion
+
+PROMPT_WORDS = 120
+"""Of the request that is sent twice: some blocks of any engine, well under a second of work."""
+
+
+class Level(StrEnum):
+    """What a finding means for TAO."""
+
+    KNOWN = "known"
+    NOTE = "note"  # TAO works as well without, or nearly
+    MISSING = "missing"  # TAO schedules worse without
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that TAO will or will not know. `remedy`: what turns it on; empty where nothing has to be."""
+
+    topic: str
+    level: Level
+    told: str
+    remedy: str = ""
+
+
+@dataclass(slots=True)
+class Check:
+    """All findings about one engine."""
+
+    url: str
+    engine: str = "unknown"
+    version: str = ""
+    models: list[str] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is missing that matters."""
+        return all(finding.level is not Level.MISSING for finding in self.findings)
+
+    def add(self, topic: str, level: Level, told: str, remedy: str = "") -> None:
+        """One more finding."""
+        self.findings.append(Finding(topic, level, told, remedy))
+
+
+async def check_engine(client: EngineClient, model: str | None, kv_endpoint: str | None) -> Check:
+    """Look at an engine. `kv_endpoint`: where its KV events are, if it cannot be asked.
+
+    Raises `EngineError` where it cannot be reached or names no model.
+    """
+    check = Check(client.base_url)
+    await _health(client, check)
+    status, page = await _metrics(client)
+    check.engine = status.engine
+    await _identity(client, check)
+    _capacity(check, status, page)
+    chosen = model or (check.models[0] if check.models else None)
+    if chosen is None:
+        raise EngineError("the engine names no model; say which to ask for: --model NAME")
+    await _cached_tokens(client, check, chosen, status)
+    await _stream_usage(client, check, chosen)
+    await _kv_events(client, check, chosen, kv_endpoint)
+    return check
+
+
+async def _health(client: EngineClient, check: Check) -> None:
+    health = await client.get("/health")
+    if health.status == 404:
+        check.add("health", Level.NOTE, "has no /health page: /v1/models is looked at instead")
+    elif health.status != 200:
+        raise EngineError(f"/health answers {health.status}")
+    else:
+        check.add("health", Level.KNOWN, "healthy: /health answers 200")
+
+
+async def _metrics(client: EngineClient) -> tuple[EngineStatus, Answer]:
+    page = await client.get("/metrics")
+    return read_status(page.body if page.status == 200 else b""), page
+
+
+async def _identity(client: EngineClient, check: Check) -> None:
+    version = await client.get("/version")
+    if version.status != 200 and check.engine == "sglang":
+        version = await client.get("/server_info")
+    check.version = str(version.json.get("version") or "") if version.status == 200 else ""
+    check.add("engine", Level.KNOWN, f"{check.engine} {check.version}".strip())
+    listed = await client.get("/v1/models")
+    entries = listed.json.get("data")
+    named = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    check.models = [str(entry["id"]) for entry in named if entry.get("id")]
+    if listed.status in {401, 403}:
+        check.add(
+            "models",
+            Level.NOTE,
+            f"/v1/models answers {listed.status}: TAO has no key of its own and takes the replica to serve any model",
+        )
+    elif not check.models:
+        check.add("models", Level.NOTE, "/v1/models names none: the replica is taken to serve any model")
+    else:
+        check.add("models", Level.KNOWN, ", ".join(check.models))
+
+
+def _capacity(check: Check, status: EngineStatus, page: Answer) -> None:
+    if page.status != 200:
+        flag = {"sglang": "SGLang: --enable-metrics"}.get(status.engine, "SGLang needs --enable-metrics")
+        check.add(
+            "metrics",
+            Level.MISSING,
+            f"/metrics answers {page.status}: capacity, load, evictions and restarts are unknown",
+            f"{flag}; vLLM has the page unless --disable-log-stats is set",
+        )
+    elif status.engine == "unknown":
+        check.add(
+            "metrics", Level.MISSING, status.problems[0] if status.problems else "the page tells nothing"
+        )
+    else:
+        check.add("metrics", Level.KNOWN, "load, preemptions and restarts are read from /metrics")
+        for problem in status.problems:
+            check.add("metrics", Level.NOTE, problem)
+    if status.capacity_tokens is None:
+        check.add(
+            "capacity",
+            Level.MISSING,
+            "how many KV tokens fit is unknown: TAO would take the replica for boundless",
+            "tao serve --capacity-tokens TOKENS",
+        )
+    else:
+        source = {"vllm": "vllm:cache_config_info", "sglang": "sglang:max_total_num_tokens"}.get(
+            status.engine, ""
+        )
+        check.add("capacity", Level.KNOWN, f"{status.capacity_tokens:,} KV tokens ({source})")
+    if len(status.ranks) > 1:
+        each = ", ".join(f"{rank.capacity_tokens or 0:,}" for rank in status.ranks)
+        check.add(
+            "ranks",
+            Level.NOTE,
+            f"{len(status.ranks)} data-parallel ranks ({each} tokens): TAO sees their sum, but a session's cache is on "
+            "one rank, and the engine's own balancer chooses which",
+            "start each rank as a replica of its own (vLLM: one server per rank with --data-parallel-size 1)",
+        )
+
+
+async def _cached_tokens(client: EngineClient, check: Check, model: str, before: EngineStatus) -> None:
+    request = completion(model, Prompts(randbits(32)).fresh(PROMPT_WORDS), 1)
+    answers = [await client.post("/v1/completions", request) for _ in range(2)]
+    if answers[1].status != 200:
+        told = answers[1].body[:200].decode("utf-8", "replace")
+        check.add(
+            "usage", Level.MISSING, f"a completion of one token is answered with {answers[1].status}: {told}"
+        )
+        return
+    usage = answers[1].json.get("usage")
+    if not isinstance(usage, dict):
+        check.add(
+            "usage", Level.MISSING, "answers carry no token counts: footprints are estimated from bytes"
+        )
+        return
+    details = usage.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, dict) else None
+    prompt = usage.get("prompt_tokens")
+    if cached:
+        check.add("cached tokens", Level.KNOWN, f"told in usage: {cached} of {prompt} the second time")
+        return
+    after, _ = await _metrics(client)
+    hits = (after.prefix_hit_tokens or 0) - (before.prefix_hit_tokens or 0)
+    if hits > 0:
+        check.add(
+            "cached tokens",
+            Level.MISSING,
+            f"the second of two equal requests was served from the cache ({hits:g} tokens by the engine's own counter), "
+            "but usage does not say so: TAO cannot see what is left of a session's prefix",
+            "vLLM: --enable-prompt-tokens-details; SGLang: --enable-cache-report",
+        )
+    else:
+        check.add(
+            "cached tokens",
+            Level.MISSING,
+            "the second of two equal requests was not served from a cache, as far as the engine tells",
+            "vLLM: --enable-prefix-caching and --enable-prompt-tokens-details; SGLang: --enable-cache-report and no "
+            "--disable-radix-cache",
+        )
+
+
+async def _stream_usage(client: EngineClient, check: Check, model: str) -> None:
+    try:
+        stream = await client.stream("/v1/completions", completion(model, Prompts(randbits(32)).fresh(8), 2))
+    except EngineError as error:
+        check.add("streams", Level.MISSING, f"a stream failed: {error}")
+        return
+    if stream.usage is None:
+        check.add(
+            "streams", Level.MISSING, "streams carry no usage although it was asked for (include_usage)"
+        )
+    else:
+        check.add(
+            "streams",
+            Level.KNOWN,
+            "carry usage where a client asks for it (stream_options.include_usage); clients that do not ask leave TAO to "
+            "count pieces",
+            "tao serve --ask-usage asks on their behalf",
+        )
+
+
+async def _kv_events(client: EngineClient, check: Check, model: str, endpoint: str | None) -> None:
+    remedy = (
+        'vLLM: --kv-events-config \'{"enable_kv_cache_events": true, "publisher": "zmq", "endpoint": "tcp://*:5557"}\'; '
+        "SGLang: --kv-events-config likewise"
+    )
+    listed = await client.get(KV_SOURCES_PATH)
+    endpoints = _endpoints(listed, client.base_url) if endpoint is None else [endpoint]
+    if not endpoints:
+        check.add(
+            "KV events",
+            Level.NOTE,
+            f"off, or not told ({KV_SOURCES_PATH} answers {listed.status}): evictions show only when a session is back",
+            f"{remedy}; where the engine cannot be asked: tao check --kv-events ENDPOINT",
+        )
+        return
+    request = completion(model, Prompts(randbits(32)).fresh(PROMPT_WORDS), 1)
+    silent = [each for each in endpoints if not await heard_events(each, client, request)]
+    if silent:
+        check.add(
+            "KV events",
+            Level.NOTE,
+            f"nothing is heard from {', '.join(silent)} although a request was served: not reachable from here, or off",
+            remedy,
+        )
+    else:
+        check.add("KV events", Level.KNOWN, f"heard from {', '.join(endpoints)}")
+
+
+def _endpoints(listed: Answer, base_url: str) -> list[str]:
+    """Where the engine says that its events are, as they are reached from here; each once."""
+    if listed.status != 200:
+        return []
+    try:
+        document = msgspec.json.decode(listed.body)
+    except msgspec.DecodeError:
+        return []
+    sources = read_sources(document, urlsplit(base_url).hostname or "127.0.0.1")
+    return list(dict.fromkeys(source.endpoint for source in sources))

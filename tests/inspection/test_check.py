@@ -1,0 +1,153 @@
+"""`tao check`: each thing that an engine may not tell is named with the flag that turns it on."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from aiohttp import web
+from click.testing import CliRunner, Result
+from fake_engine import Asked, FakeEngine, fake_engine, says, status, usage
+from gateway_kit import emulated
+
+from tao.cli.check import command
+from tao.inspection import Check, EngineClient, EngineError, Level, check_engine
+
+RANKS = "".join(
+    f'vllm:cache_config_info{{engine="{rank}",block_size="16",num_gpu_blocks="100"}} 1.0\n'
+    for rank in range(3)
+)
+SGLANG = "sglang:max_total_num_tokens 8e3\nsglang:num_running_reqs 0\n"
+
+
+async def checked(engine: FakeEngine, **more: Any) -> Check:
+    async with EngineClient(engine.url) as client:
+        return await check_engine(client, more.get("model"), more.get("kv_endpoint"))
+
+
+def found(check: Check, topic: str) -> tuple[Level, str, str]:
+    findings = [finding for finding in check.findings if finding.topic == topic]
+    assert findings, f"nothing about {topic}: {[finding.topic for finding in check.findings]}"
+    return findings[-1].level, findings[-1].told, findings[-1].remedy
+
+
+async def run(*arguments: str) -> Result:
+    """The command, on a thread of its own: it has an event loop of its own."""
+    return await asyncio.to_thread(CliRunner().invoke, command, list(arguments))
+
+
+async def test_an_engine_that_tells_everything() -> None:
+    async with emulated(kv_events="tcp://127.0.0.1:*") as replica:
+        result = await run(replica.url, "--json")
+        assert result.exit_code == 0, result.output
+        (told,) = json.loads(result.output)
+        assert told["complete"]
+        assert told["engine"] == "vllm"
+        levels = {finding["topic"]: finding["level"] for finding in told["findings"]}
+        assert levels == dict.fromkeys(
+            ["health", "engine", "models", "metrics", "capacity", "cached tokens", "streams", "KV events"],
+            "known",
+        )
+
+
+async def test_the_table_is_for_people() -> None:
+    async with emulated() as replica:
+        result = await run(replica.url)
+        assert result.exit_code == 0
+        assert "nothing is missing that matters" in result.output
+        assert "--kv-events-config" in result.output.replace("\n", "")
+
+
+async def test_no_metrics_page() -> None:
+    async with fake_engine(has_pages=False, default=says("x", counts=usage(100, 1, 90))) as engine:
+        check = await checked(engine)
+        assert found(check, "health")[0] is Level.NOTE
+        level, told, remedy = found(check, "metrics")
+        assert (level, "--enable-metrics" in remedy) == (Level.MISSING, True)
+        assert "answers 404" in told
+        assert "--capacity-tokens" in found(check, "capacity")[2]
+        assert not check.complete
+
+
+@pytest.mark.parametrize(
+    ("page", "topic", "says_what"),
+    [
+        (RANKS, "ranks", "3 data-parallel ranks (1,600, 1,600, 1,600 tokens)"),
+        (RANKS, "capacity", "4,800 KV tokens"),
+        (SGLANG, "capacity", "8,000 KV tokens (sglang:max_total_num_tokens)"),
+        ("nothing that TAO knows", "metrics", "neither vllm: nor sglang:"),
+        (SGLANG, "engine", "sglang"),
+    ],
+)
+async def test_pages_of_many_kinds(page: str, topic: str, says_what: str) -> None:
+    async with fake_engine(page=page, default=says("x", counts=usage(100, 1, 90))) as engine:
+        assert says_what in found(await checked(engine), topic)[1]
+
+
+async def test_cached_tokens_that_usage_hides_show_in_the_engines_counter() -> None:
+    async with fake_engine() as engine:
+        hits = 0
+
+        async def serves_from_its_cache(asked: Asked) -> web.StreamResponse:
+            nonlocal hits
+            hits += 80
+            page = engine.metrics()
+            engine.page = page.replace(
+                'prefix_cache_hits_total{engine="0"} 0.0', f"prefix_cache_hits_total {hits}"
+            )
+            return await says("x", counts=usage(100, 1))(asked)
+
+        engine.default = serves_from_its_cache
+        level, told, remedy = found(await checked(engine), "cached tokens")
+        assert (level, "usage does not say so" in told) == (Level.MISSING, True)
+        assert "--enable-prompt-tokens-details" in remedy
+        assert "--enable-cache-report" in remedy
+
+
+async def test_no_cache_and_no_usage() -> None:
+    async with fake_engine(default=says("x", counts=usage(100, 1))) as engine:
+        level, told, remedy = found(await checked(engine), "cached tokens")
+        assert (level, "not served from a cache" in told) == (Level.MISSING, True)
+        assert "--enable-prefix-caching" in remedy
+        engine.default = says("x", counts={})
+        check = await checked(engine)
+        assert "no token counts" in found(check, "usage")[1]
+        assert "carry no usage" in found(check, "streams")[1]
+
+
+async def test_an_engine_that_refuses_completions() -> None:
+    async with fake_engine(default=status(501)) as engine:
+        check = await checked(engine)
+        assert "answered with 501" in found(check, "usage")[1]
+        assert "a stream failed" in found(check, "streams")[1]
+
+
+async def test_models() -> None:
+    async with fake_engine(models=(), default=says("x", counts=usage(100, 1, 90))) as engine:
+        with pytest.raises(EngineError, match="--model NAME"):
+            await checked(engine)
+        check = await checked(engine, model="m")
+        assert found(check, "models")[0] is Level.NOTE
+
+
+async def test_kv_events_that_nobody_sends() -> None:
+    async with fake_engine(default=says("x", counts=usage(100, 1, 90))) as engine:
+        assert "off, or not told" in found(await checked(engine), "KV events")[1]
+        level, told, _ = found(await checked(engine, kv_endpoint="tcp://127.0.0.1:1"), "KV events")
+        assert (level, "nothing is heard from tcp://127.0.0.1:1" in told) == (Level.NOTE, True)
+        with pytest.raises(EngineError, match="no ZMQ endpoint"):
+            await checked(engine, kv_endpoint="http://x")
+
+
+async def test_exit_codes_and_bad_input() -> None:
+    async with fake_engine(default=says("x", counts=usage(100, 1))) as engine:
+        assert (await run(engine.url)).exit_code == 1
+        both = await run(engine.url, "http://127.0.0.1:1", "--json")
+        assert both.exit_code == 2
+        assert [told["reachable"] for told in json.loads(both.output)] == [True, False]
+        engine.healthy = False
+        assert "/health answers 503" in (await run(engine.url)).output
+    for url in ("127.0.0.1:1", "http://127.0.0.1:1/v1"):
+        refused = await run(url)
+        assert refused.exit_code == 2
+        assert "write it like" in refused.output

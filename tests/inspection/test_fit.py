@@ -1,0 +1,131 @@
+"""`tao profile fit`: an emulated engine gives its own constants back, within the bounds that were announced."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from fake_engine import fake_engine, says, usage
+from gateway_kit import emulated
+
+from tao.cli.profile import command
+from tao.enginemodel import load_profile
+from tao.inspection import EngineClient, FitError, FitLimits, fit_engine, planned_load
+
+SLOW = replace(
+    load_profile("qwen3-32b-tp2-h100"),
+    name="slow",
+    max_model_tokens=2_048,
+    decode_base_ms=((1, 30.0), (4, 45.0)),
+    decode_ms_per_context_token=0.02,
+    prefill_fixed_ms=20.0,
+    prefill_ms_per_token=0.4,
+    prefill_ms_per_token_squared=0.0,
+)
+"""Slow enough that a busy machine adds little."""
+LIMITS = FitLimits(
+    tokens_max=6_000, seconds_max=60.0, batches=(1, 4), prompt_tokens=(64, 256, 1024), repeats=2
+)
+
+
+async def run(*arguments: str) -> Result:
+    return await asyncio.to_thread(CliRunner().invoke, command, list(arguments))
+
+
+@pytest.mark.slow
+async def test_an_emulated_engine_gives_its_constants_back() -> None:
+    async with (
+        emulated(profile=SLOW, speed=1.0, kv_tokens=50_000) as replica,
+        EngineClient(replica.url) as client,
+    ):
+        fit = await fit_engine(client, LIMITS, model=None, kv_tokens=None, seed=1)
+        assert (fit.kv_tokens, fit.max_model_tokens) == (50_000, 2_048)
+        assert fit.tokens_sent <= LIMITS.tokens_max
+        for tokens in (128, 1000):
+            told = fit.prefill.fixed_ms + fit.prefill.ms_per_token * tokens
+            told += fit.prefill.ms_per_token_squared * tokens * tokens / 2
+            assert told == pytest.approx(SLOW.prefill_ms(tokens), rel=0.15)
+        assert dict(fit.decode_base_ms) == pytest.approx({1: 30.0, 4: 45.0}, rel=0.15)
+        assert fit.decode_ms_per_context_token == pytest.approx(0.02, rel=0.3)
+
+
+@pytest.mark.slow
+async def test_the_command_writes_a_profile_that_reads_back(tmp_path: Path) -> None:
+    out = tmp_path / "mine.toml"
+    async with emulated(speed=4.0) as replica:
+        result = await run(
+            *(
+                "fit",
+                replica.url,
+                "--name",
+                "mine",
+                "--out",
+                str(out),
+                "--tokens",
+                "4000",
+                "--batch-max",
+                "2",
+            ),
+            *("--prompt-max", "256", "--speed", "4", "--max-running", "64"),
+        )
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("tao profile fit: at most 4,000 tokens and 180 s"), (
+        "said before it starts"
+    )
+    profile = load_profile(str(out))
+    assert (profile.name, profile.kv_tokens, profile.max_running) == ("mine", 200_000, 64)
+    assert [batch for batch, _ in profile.decode_base_ms] == [1, 2]
+    assert all(source for _, source in profile.sources)
+
+
+def test_the_load_keeps_within_its_bounds() -> None:
+    for tokens_max in (1_500, 3_000, 10_000, 100_000):
+        load = planned_load(FitLimits(tokens_max=tokens_max), 100_000)
+        assert load.tokens <= tokens_max
+        assert len(load.prompt_tokens) >= 2
+        assert load.batches[0] == 1
+    assert planned_load(FitLimits(), 1_000).prompt_tokens == (64, 256)
+    with pytest.raises(FitError, match="too few"):
+        planned_load(FitLimits(tokens_max=300), 100_000)
+    with pytest.raises(FitError, match="too few"):
+        planned_load(FitLimits(), 200)
+
+
+async def test_an_engine_that_does_not_tell_its_capacity_or_counts() -> None:
+    async with (
+        fake_engine(page="", default=says("a b c d e f", counts={})) as engine,
+        EngineClient(engine.url) as client,
+    ):
+        with pytest.raises(FitError, match="--kv-tokens"):
+            await fit_engine(client, FitLimits(), model=None, kv_tokens=None, seed=1)
+        with pytest.raises(FitError, match="no usage"):
+            await fit_engine(client, FitLimits(), model=None, kv_tokens=10_000, seed=1)
+
+
+async def test_an_engine_that_answers_in_one_piece() -> None:
+    async with (
+        fake_engine(default=says("a", counts=usage(100, 1))) as engine,
+        EngineClient(engine.url) as client,
+    ):
+        with pytest.raises(FitError, match="in one piece"):
+            await fit_engine(client, FitLimits(), model=None, kv_tokens=10_000, seed=1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says_what"),
+    [
+        (["fit", "http://127.0.0.1:1"], "cannot connect"),
+        (["fit", "127.0.0.1:1"], "write it like"),
+        (["fit", "http://127.0.0.1:1", "--name", "Not Good"], "lower-case letters"),
+        (["fit", "http://127.0.0.1:1", "--tokens", "5"], "--tokens"),
+    ],
+)
+async def test_bad_input(arguments: list[str], says_what: str) -> None:
+    result = await run(*arguments)
+    assert result.exit_code == 2
+    assert says_what in result.output
+
+
+async def test_the_profiles_are_listed() -> None:
+    assert "qwen3-32b-tp2-h100" in (await run("list")).output.split()
