@@ -41,13 +41,14 @@ Row = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """`speed`: model seconds a second. `kv_tokens`: of each replica."""
+    """`speed`: model seconds a second. `kv_tokens`: of each replica. `seed`: of the first repeat; others count on."""
 
     sessions: int = 24
     concurrency: int = 16
     speed: float = 20.0
     kv_tokens: int = 80_000
     repeats: int = 1
+    seed: int = 0
 
     def chosen(self) -> Sequence[TraceSession]:
         """The sessions: those of the sample that fit, in a fixed order."""
@@ -56,7 +57,7 @@ class Scene:
         return select_sessions(trace, count_max=self.sessions, seed=0, prompt_tokens_max=longest).sessions
 
 
-async def play(scene: Scene, arm: str, delay: tuple[float, float], repeat: int) -> Row:
+async def play(scene: Scene, arm: str, delay: tuple[float, float], seed: int) -> Row:
     """One run: its figures."""
     policy, told = ARMS[arm]
     speed = ["--speed", f"{scene.speed:g}"]
@@ -72,7 +73,7 @@ async def play(scene: Scene, arm: str, delay: tuple[float, float], repeat: int) 
             gateway.url,
             concurrency=scene.concurrency,
             speed=scene.speed,
-            seed=repeat,
+            seed=seed,
             told_of_tools=told,
             tool_delay_seconds=delay,
         )
@@ -84,7 +85,7 @@ async def play(scene: Scene, arm: str, delay: tuple[float, float], repeat: int) 
         "arm": arm,
         "policy": policy,
         "tool_delay_seconds": list(delay),
-        "repeat": repeat,
+        "seed": seed,
         **summarise(run.measurements, workers=scene.concurrency).to_json_dict(),
         "return_error_seconds": ratio(figures, "tao_return_error_seconds_total", "tao_returns_total"),
         "interrupts": figures.get("tao_interrupts_total", 0.0),
@@ -156,10 +157,10 @@ def table(rows: Sequence[Row]) -> Table:
 async def compare(scene: Scene, path: Path | None) -> list[Row]:
     """All runs; the file holds what is there after each."""
     rows: list[Row] = []
-    for repeat in range(scene.repeats):
+    for seed in range(scene.seed, scene.seed + scene.repeats):
         for delay in DELAYS:
             for arm in ARMS:
-                rows.append(await play(scene, arm, delay, repeat))
+                rows.append(await play(scene, arm, delay, seed))
                 print(f"{delay} {arm}: latency {shown(rows[-1:], 'latency_seconds')}", file=sys.stderr)
                 if path is not None:
                     write(path, scene, rows)
@@ -178,11 +179,18 @@ def main() -> int:
     """0; 1 where a turn failed."""
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
-    for name in ("sessions", "concurrency", "repeats", "kv-tokens"):
+    for name in ("sessions", "concurrency", "repeats", "kv-tokens", "seed"):
         parser.add_argument(f"--{name}", type=int)
     parser.add_argument("--speed", type=float)
     parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--show", type=Path, nargs="+", metavar="FILE", help="the table of earlier runs")
     options = vars(parser.parse_args())
+    shown_files: list[Path] | None = options.pop("show")
+    if shown_files:
+        Console(width=150).print(
+            table([row for file in shown_files for row in json.loads(file.read_text())["runs"]])
+        )
+        return 0
     path: Path | None = options.pop("json")
     scene = replace(Scene(), **{name: number for name, number in options.items() if number is not None})
     rows = asyncio.run(compare(scene, path))
