@@ -32,10 +32,10 @@ class LiveConfig:
     """`kv_tokens` of each of the two replicas; `window_tokens`: the longest prompt with its answer."""
 
     sessions: int = 14
-    turns_max: int = 20
+    turns_max: int = 14
     peak_tokens: int = 3_000
     tool_factor: float = 1.0
-    concurrency: int = 8
+    concurrency: int = 9
     kv_tokens: int = 5_120
     window_tokens: int = 4_096
 

@@ -33,6 +33,7 @@ def test_peers_are_chosen_by_name_once() -> None:
         chosen(["tao", "nginx"])
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="watches a process that is not waited for here")
 def test_a_service_answers_while_the_block_lasts_and_is_gone_after(tmp_path: Path) -> None:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
