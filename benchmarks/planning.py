@@ -1,6 +1,6 @@
 """The planner: time, proof and gap of every solver on seeded pools, and the event loop's stall during a large plan.
 
-usage: python benchmarks/planning.py [--quick]
+usage: python benchmarks/planning.py [--quick | --stall]
 Pools: 30 % of items without credit, 15 % with credit in two knapsacks, weights log-normal around 25k, capacities 5-40 %
 of 400k tokens. `fresh`: credit is a part of the footprint. `decayed`: it has halved every 10 s since a time drawn from
 an exponential distribution (mean 30 s), so that most credits are small and many sums tie.
@@ -193,8 +193,10 @@ async def stall() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Benchmark the planner.")
     parser.add_argument("--quick", action="store_true", help="three pools of each size only")
-    quick = parser.parse_args().quick
-    solvers(quick)
+    parser.add_argument("--stall", action="store_true", help="the event loop's stall only")
+    options = parser.parse_args()
+    if not options.stall:
+        solvers(options.quick)
     print("\nevent loop, plans in the planner's process:")
     asyncio.run(stall())
 

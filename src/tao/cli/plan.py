@@ -95,7 +95,7 @@ def _replicas(problem: Problem, answer: Answer) -> Table:
     table = Table(title="Replicas", title_justify="left")
     table.add_column("replica")
     table.add_column("fill", no_wrap=True)
-    for heading in ("tokens", "of", "slots"):
+    for heading in ("tokens", "of", "slots", "placed"):
         table.add_column(heading, justify="right")
     table.add_column("sessions")
     weights = {item.id: item.weight_tokens for item in problem.items}
@@ -103,13 +103,14 @@ def _replicas(problem: Problem, answer: Answer) -> Table:
     for knapsack in problem.knapsacks:
         sessions = inside.get(knapsack.id, [])
         used = sum(weights[session] for session in sessions)
-        slots = str(len(sessions)) if knapsack.slots is None else f"{len(sessions)}/{knapsack.slots}"
+        slots = "-" if knapsack.slots is None else f"{len(sessions)}/{knapsack.slots}"
         table.add_row(
             Text(knapsack.id),
             Text(bar(used, knapsack.capacity_tokens)),
             f"{used:,}",
             f"{knapsack.capacity_tokens:,}",
             slots,
+            str(len(sessions)),
             Text(_names(sessions)),
         )
     return table

@@ -216,7 +216,7 @@ async def _serve(config: GatewayConfig, policy: Policy) -> None:
         spare_the_collector()
         shown = f"[{host}]" if ":" in host else host
         count = sum(1 for _ in gateway.fleet)
-        click.echo(f"tao serve: {policy.name} over {count} replicas at http://{shown}:{port}")
+        click.echo(f"tao serve: {policy.name} over {count} replica{'s'[: count != 1]} at http://{shown}:{port}")
         await signalled.get()
         draining, again = loop.create_task(gateway.drain()), loop.create_task(signalled.get())
         await asyncio.wait((draining, again), return_when=asyncio.FIRST_COMPLETED)
