@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
+import msgspec
 import pytest
 from fake_engine import FakeEngine, fake_engine, says, usage
 from gateway_kit import chat_request, plain_http, until, words
@@ -19,6 +20,7 @@ from tao.record.conformance import replay_log
 from tao.record.log import read_log
 from tao.record.summary import summarise
 from tao.replay import Replay, ReplayConfig, replay
+from tao.traces import read_trace
 from tao.traces.model import TraceSession, TraceTool, TraceTurn
 
 pytestmark = pytest.mark.slow
@@ -147,6 +149,25 @@ async def test_ctrl_c_ends_an_idle_gateway_at_once() -> None:
         (entry,) = [entry for entry in entries if entry["event"] == "replica cannot be reached"]
         assert entry["replica"] == "127.0.0.1:1"
         assert "Connect call failed" in entry["detail"]
+
+
+async def test_what_it_is_told_to_keep_is_there_when_it_has_ended(tmp_path: Path) -> None:
+    """What was learned, and the trace: also of a session that was still open."""
+    learned, trace = tmp_path / "learned.json", tmp_path / "live.jsonl.gz"
+    async with fake_engine(default=says("ok", tools=["bash"], counts=usage(300, 20))) as engine:
+        kept = ["--state-file", str(learned), "--record-trace", str(trace)]
+        async with tao(*serve_arguments(engine.url), *kept) as process:
+            await process.ready()
+            async with plain_http(process.url) as http:
+                for _turn in range(3):
+                    body, headers = chat_request("hello", "s")
+                    answer = await http.post("/v1/chat/completions", json=body, headers=headers)
+                    assert answer.status_code == 200
+            process.signal(signal.SIGTERM)
+            assert await process.ended() == 0, process.story()
+    assert "bash" in json.dumps(msgspec.json.decode(learned.read_bytes())["state"])
+    (session,) = read_trace(trace)
+    assert [turn.tool.name if turn.tool else None for turn in session.turns] == ["bash", "bash", None]
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for the child in /proc")
