@@ -98,6 +98,15 @@ def test_a_profile_of_ones_own(tmp_path: Path) -> None:
     assert json.loads(result.stdout)["runs"][0]["profile"] == "mine"
 
 
+def test_host_memory_behind_the_caches_spares_prefill() -> None:
+    tight = ("--policy", "round-robin", "--kv-tokens", "40000", "--json", "-", *SMALL)
+    (without,) = json.loads(tao(*tight).stdout)["runs"]
+    (offloading,) = json.loads(tao("--offload-tokens", "400000", *tight).stdout)["runs"]
+    assert "reloaded_tokens" not in without
+    assert offloading["reloaded_tokens"] > 0
+    assert offloading["prefix_hit_rate"] > without["prefix_hit_rate"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -113,6 +122,8 @@ def test_a_profile_of_ones_own(tmp_path: Path) -> None:
         (("--hold-max", "0"), "greater than 0"),
         (("--human-wait-max", "-1"), "negative"),
         (("--max-prompt-tokens", "1"), "nothing is left"),
+        (("--offload-reload-tokens-per-second", "5"), "needs --offload-tokens"),
+        (("--offload-tokens", "-1"), "offload-tokens"),
     ],
 )
 def test_bad_input_is_named(arguments: tuple[str, ...], says: str) -> None:

@@ -86,6 +86,16 @@ def number_list(kind: type[int] | type[float]) -> Callable[..., tuple[int | floa
 @click.option(
     "--kv-tokens", type=click.IntRange(16), help="KV capacity of each replica, instead of the profile's."
 )
+@click.option(
+    "--offload-tokens",
+    type=click.IntRange(0),
+    help="Host memory of each replica for what its KV cache evicts, in tokens.  [default: the profile's]",
+)
+@click.option(
+    "--offload-reload-tokens-per-second",
+    type=click.FloatRange(0, min_open=True),
+    help="How fast it comes back; needs --offload-tokens.  [default: one PCIe 5.0 link]",
+)
 @click.option("--hold-max", default=300.0, show_default=True, help="Bound on waiting for admission, seconds.")
 @click.option(
     "--human-wait-max", default=30.0, show_default=True, help="Cap on each wait for a human, seconds."
@@ -129,6 +139,8 @@ def command(  # noqa: PLR0917 - click passes options as they are named
     shuffle: bool,
     tool_delay: tuple[float, float] | None,
     kv_tokens: int | None,
+    offload_tokens: int | None,
+    offload_reload_tokens_per_second: float | None,
     hold_max: float,
     human_wait_max: float,
     system_tokens: int,
@@ -153,11 +165,16 @@ def command(  # noqa: PLR0917 - click passes options as they are named
     """
     if concurrency is not None and arrival_rate is not None:
         raise click.UsageError("--concurrency is a closed loop and --arrival-rate is not: give one of them")
+    if offload_reload_tokens_per_second is not None and offload_tokens is None:
+        raise click.UsageError("--offload-reload-tokens-per-second needs --offload-tokens")
     skipped = SkippedLines()
     try:
+        constants = load_profile(profile)
+        if offload_tokens is not None:
+            constants = constants.with_offload(offload_tokens, offload_reload_tokens_per_second)
         base = RunSpec(
             policy="",
-            profile=load_profile(profile),
+            profile=constants,
             replicas=replicas,
             arrivals=ClosedLoop(1),
             traces=(*traces, *more_traces) or (SAMPLE,),

@@ -135,6 +135,7 @@ class EngineModel:
             generation_tokens=generation_tokens,
             finished=steps.finished,
             aborted=self._aborted,
+            reloaded_tokens=steps.reloaded_tokens,
         )
 
     def _run_to(self, to: float) -> None:

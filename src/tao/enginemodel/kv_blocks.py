@@ -7,19 +7,23 @@ not know time or steps.
 
 from __future__ import annotations
 
+from tao.enginemodel.host_tier import HostTier
 from tao.enginemodel.live import Live
 from tao.enginemodel.prefix_cache import BlockObserver, PrefixCache
 
 
 class KvBlocks:
-    """`free` blocks are empty; idle cached ones come on top (`available`)."""
+    """`free` blocks are empty; idle cached ones come on top (`available`). `host_blocks`: of host memory behind them."""
 
-    __slots__ = ("_size", "cache", "free", "total")
+    __slots__ = ("_host", "_size", "cache", "free", "total")
 
-    def __init__(self, total: int, block_tokens: int, observer: BlockObserver | None) -> None:
+    def __init__(
+        self, total: int, block_tokens: int, observer: BlockObserver | None, host_blocks: int = 0
+    ) -> None:
         self.total = total
         self.free = total
-        self.cache = PrefixCache(block_tokens, observer)
+        self._host = HostTier(host_blocks, block_tokens) if host_blocks else None
+        self.cache = PrefixCache(block_tokens, observer, self._host)
         self._size = block_tokens
 
     def available(self) -> int:
@@ -36,7 +40,8 @@ class KvBlocks:
     def admit(self, live: Live, target: int) -> bool:
         """Hold what is cached of the first `target` tokens (never the last one) and blocks for the rest.
 
-        False, and no change, where there are not enough. Sets `target`, `computed` and `run` of the request.
+        False, and no change, where there are not enough. Sets `target`, `computed`, `reloaded_tokens` and `run` of the
+        request.
         """
         size = self._size
         run, matched, idle = self.cache.match(live.chain, (target - 1) // size)
@@ -46,6 +51,9 @@ class KvBlocks:
         live.run = self.cache.pin(run, matched)
         live.target = target
         live.computed = matched * size
+        if self._host is not None:
+            live.reloaded_tokens = self._host.load(live.chain, matched, (target - 1) // size) * size
+            live.computed += live.reloaded_tokens
         self.take(needed)
         return True
 

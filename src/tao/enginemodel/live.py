@@ -21,6 +21,7 @@ class Live:
         "joined_at",
         "output_tokens",
         "prompt_tokens",
+        "reloaded_tokens",
         "request",
         "run",
         "target",
@@ -37,5 +38,6 @@ class Live:
         self.ticket = 0  # entry in the group's heap; 0: not decoding
         self.target = 0  # tokens to compute before the next token can be generated
         self.computed = 0  # tokens computed or being computed in the current step, while prefilling
+        self.reloaded_tokens = 0  # of `computed`, loaded from host memory at the last admission
         self.run = root  # deepest cached run it pins
         self.cached_tokens = -1  # found at the first admission; -1: never admitted

@@ -75,7 +75,7 @@ class EngineStats:
     """Gauges at `at` and counters since the start (or the last restart).
 
     `used_blocks` are held by running requests, `idle_blocks` are cached and may be evicted; the rest is
-    empty.
+    empty. `prefix_hit_tokens` were found in the GPU's cache, `reloaded_tokens` came from host memory instead.
     """
 
     at: float
@@ -91,6 +91,7 @@ class EngineStats:
     generation_tokens: int
     finished: int
     aborted: int
+    reloaded_tokens: int = 0
 
     @property
     def kv_usage(self) -> float:

@@ -13,6 +13,7 @@ from collections import OrderedDict
 from typing import Protocol
 
 from tao.enginemodel.chain import Chain
+from tao.enginemodel.host_tier import HostTier
 
 
 class BlockObserver(Protocol):
@@ -44,11 +45,14 @@ class Run:
 class PrefixCache:
     """Runs of blocks by content. `idle_blocks` are those no request pins: they may be evicted."""
 
-    __slots__ = ("_block_tokens", "_idle", "_observer", "_root", "blocks", "idle_blocks")
+    __slots__ = ("_block_tokens", "_host", "_idle", "_observer", "_root", "blocks", "idle_blocks")
 
-    def __init__(self, block_tokens: int, observer: BlockObserver | None = None) -> None:
+    def __init__(
+        self, block_tokens: int, observer: BlockObserver | None = None, host: HostTier | None = None
+    ) -> None:
         self._block_tokens = block_tokens
         self._observer = observer
+        self._host = host  # takes what is evicted
         self._root = Run(None, Chain.of(()), 0, 0, 0)
         # Order of release, tail before head. A parent is released with or after its children, so the
         # first entry is always a leaf.
@@ -135,7 +139,7 @@ class PrefixCache:
         assert blocks <= self.idle_blocks, "eviction of blocks that are in use"
         self.blocks -= blocks
         self.idle_blocks -= blocks
-        idle, observer = self._idle, self._observer
+        idle = self._idle
         while blocks > 0:
             run = next(iter(idle))
             start, end = run.start, run.end
@@ -143,16 +147,14 @@ class PrefixCache:
             if keep > start:  # the usual case: its tail is enough
                 run.end = keep
                 run.end_identity = 0
-                if observer is not None:
-                    observer.removed(run.chain, keep, end)
+                self._dropped(run.chain, keep, end)
                 return
             blocks -= end - start
             del idle[run]
             assert run.parent is not None
             assert not run.children
             del run.parent.children[run.first_identity]
-            if observer is not None:
-                observer.removed(run.chain, start, end)
+            self._dropped(run.chain, start, end)
 
     def clear(self) -> None:
         """Forget everything; nothing may be pinned."""
@@ -160,6 +162,8 @@ class PrefixCache:
         self._root.children.clear()
         self._idle.clear()
         self.blocks = self.idle_blocks = 0
+        if self._host is not None:
+            self._host.clear()
         if self._observer is not None:
             self._observer.cleared()
 
@@ -167,6 +171,12 @@ class PrefixCache:
         self.blocks += end - start
         if self._observer is not None:
             self._observer.stored(chain, start, end, request_id)
+
+    def _dropped(self, chain: Chain, start: int, end: int) -> None:
+        if self._host is not None:
+            self._host.keep(chain, start, end)
+        if self._observer is not None:
+            self._observer.removed(chain, start, end)
 
     def _pin_one(self, run: Run) -> None:
         if run.pins == 0:

@@ -9,7 +9,7 @@ come with the package; a user's own file has the same form.
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +17,11 @@ from pathlib import Path
 import msgspec
 
 BLOCK_TOKENS = 16
+
+PCIE_BYTES_PER_SECOND = 64e9
+"""One direction of one PCIe 5.0 x16 link (the constant of AIConfigurator's H100): what KV comes back from host memory by
+where nothing else is said. Replicas of several GPUs have several links; this takes them for one.
+"""
 
 
 class ProfileError(ValueError):
@@ -30,6 +35,9 @@ class Profile:
     Decode: `decode_base_ms` are the points (batch size, ms) of a(B), linear between them and constant
     outside; `decode_ms_per_context_token` is b. Prefill of n tokens behind p cached ones: c0 + c1 * n +
     c2 * n * (p + n / 2), where c0 is dropped in a step that decodes as well.
+
+    Offload: `offload_capacity_tokens` of host memory take what the cache evicts (0: none); what is asked for again is loaded
+    at `offload_reload_tokens_per_second`.
     """
 
     name: str
@@ -47,6 +55,24 @@ class Profile:
     prefill_ms_per_token_squared: float
     block_tokens: int = BLOCK_TOKENS
     sources: tuple[tuple[str, str], ...] = ()
+    offload_capacity_tokens: int = 0
+    offload_reload_tokens_per_second: float = 0.0
+
+    def with_offload(self, capacity_tokens: int, reload_tokens_per_second: float | None = None) -> Profile:
+        """The profile with host memory behind its KV cache; 0 tokens: without. Raises ProfileError for other values.
+
+        By default blocks come back as fast as one PCIe link carries them.
+        """
+        rate = (
+            PCIE_BYTES_PER_SECOND / self.kv_bytes_per_token
+            if reload_tokens_per_second is None
+            else reload_tokens_per_second
+        )
+        if capacity_tokens < 0:
+            raise ProfileError(f"offload.capacity_tokens must not be negative, got {capacity_tokens}")
+        if not rate > 0:
+            raise ProfileError(f"offload.reload_tokens_per_second must be above 0, got {rate}")
+        return replace(self, offload_capacity_tokens=capacity_tokens, offload_reload_tokens_per_second=rate)
 
     def decode_base(self, batch: int) -> float:
         """a(B) in ms for B >= 1 decoding requests."""
@@ -97,6 +123,12 @@ class _Prefill(msgspec.Struct, forbid_unknown_fields=True):
     source: str
 
 
+class _Offload(msgspec.Struct, forbid_unknown_fields=True):
+    capacity_tokens: int
+    reload_tokens_per_second: float | None = None
+    source: str = "given by the user"
+
+
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     name: str
     description: str
@@ -105,6 +137,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     limits: _Limits
     decode: _Decode
     prefill: _Prefill
+    offload: _Offload | None = None
 
 
 def profile_names() -> tuple[str, ...]:
@@ -143,7 +176,7 @@ def parse_profile(text: str, origin: str) -> Profile:
     _check(file, origin)
     decode, prefill, memory, limits = file.decode, file.prefill, file.memory, file.limits
     points = zip(decode.base_batch, decode.base_ms, strict=True)
-    return Profile(
+    profile = Profile(
         name=file.name,
         description=file.description,
         model=file.model,
@@ -161,6 +194,15 @@ def parse_profile(text: str, origin: str) -> Profile:
             (part, getattr(file, part).source) for part in ("memory", "limits", "decode", "prefill")
         ),
     )
+    return profile if file.offload is None else _with_offload(profile, file.offload, origin)
+
+
+def _with_offload(profile: Profile, offload: _Offload, origin: str) -> Profile:
+    try:
+        offloading = profile.with_offload(offload.capacity_tokens, offload.reload_tokens_per_second)
+    except ProfileError as error:
+        raise ProfileError(f"profile {origin}: {error}") from None
+    return replace(offloading, sources=(*profile.sources, ("offload", offload.source)))
 
 
 def _check(file: _File, origin: str) -> None:

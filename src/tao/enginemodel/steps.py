@@ -29,13 +29,14 @@ class Steps:
     """
 
     def __init__(self, profile: Profile, total_blocks: int, observer: BlockObserver | None) -> None:
-        self.blocks = KvBlocks(total_blocks, profile.block_tokens, observer)
+        host_blocks = profile.offload_capacity_tokens // profile.block_tokens
+        self.blocks = KvBlocks(total_blocks, profile.block_tokens, observer, host_blocks)
         self.waiting: OrderedDict[str, Live] = OrderedDict()
         self.running: dict[str, Live] = {}
         self.leap: Leap | None = None
         self.group = DecodeGroup(profile.block_tokens)
         self.events: list[EngineEvent] = []
-        self.preemptions = self.prefix_queries = self.prefix_hits = 0
+        self.preemptions = self.prefix_queries = self.prefix_hits = self.reloaded_tokens = 0
         self.prompt_tokens = self.generation_tokens = self.finished = 0
         self._chunks: list[Live] = []  # prefilling in the current step; all but the last end with it
         self._partial: Live | None = None  # running, its prompt not yet computed
@@ -46,6 +47,7 @@ class Steps:
         self._fixed_seconds = profile.prefill_fixed_ms / 1e3
         self._token_seconds = profile.prefill_ms_per_token / 1e3
         self._squared_seconds = profile.prefill_ms_per_token_squared / 1e3
+        self._reload_tokens_per_second = profile.offload_reload_tokens_per_second
 
     def find(self, request_id: str) -> Live | None:
         """A request that waits or runs."""
@@ -221,8 +223,11 @@ class Steps:
             if live.cached_tokens < 0:
                 live.cached_tokens = live.computed
                 self.prefix_queries += target
-                self.prefix_hits += live.computed
+                self.prefix_hits += live.computed - live.reloaded_tokens
                 self.prompt_tokens += target
+            if live.reloaded_tokens:
+                self.reloaded_tokens += live.reloaded_tokens
+                added_seconds += live.reloaded_tokens / self._reload_tokens_per_second
             tokens, seconds = self._prefill(live, budget)
             budget -= tokens
             added_seconds += seconds

@@ -99,7 +99,7 @@ class PlayedSession:
     def human_seconds(self) -> float:
         """How long a human lets the session wait after the turn, capped."""
         seconds = self.turn.human_seconds
-        return seconds if seconds < self._human_wait_seconds_max else self._human_wait_seconds_max
+        return min(self._human_wait_seconds_max, seconds)
 
     def back_from_tool(self) -> bool:
         """Whether the wait after the turn ends with a tool, not with a human."""

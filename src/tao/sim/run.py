@@ -128,6 +128,7 @@ class RunResult:
     faults: Mapping[str, int] = field(default_factory=dict)
     sessions_shortened: int = 0
     sessions_dropped: int = 0
+    reloaded_tokens: int = 0
 
     def to_json_dict(self) -> dict[str, object]:
         """The row of `tao simulate --json`: a stable interface, see docs/simulator.md."""
@@ -162,6 +163,18 @@ class RunResult:
             "sessions_shortened": self.sessions_shortened,
             "sessions_dropped": self.sessions_dropped,
             "faults": dict(sorted(self.faults.items())),
+            **self._offload(),
+        }
+
+    def _offload(self) -> dict[str, object]:
+        """Figures of the host tier, where the profile has one."""
+        profile = self.spec.profile
+        if not profile.offload_capacity_tokens:
+            return {}
+        return {
+            "offload_tokens": profile.offload_capacity_tokens,
+            "offload_reload_tokens_per_second": profile.offload_reload_tokens_per_second,
+            "reloaded_tokens": self.reloaded_tokens,
         }
 
 
@@ -191,6 +204,7 @@ def run(
         faults=simulation.told if isinstance(simulation, FaultySimulation) else {},
         sessions_shortened=chosen.sessions_shortened,
         sessions_dropped=chosen.sessions_dropped,
+        reloaded_tokens=simulation.reloaded_tokens,
     )
 
 
