@@ -10,6 +10,7 @@ import signal
 from pathlib import Path
 
 import click
+import structlog
 import uvloop
 
 from tao.cli.discovery import admin_token, replica_sources
@@ -216,7 +217,9 @@ async def _serve(config: GatewayConfig, policy: Policy) -> None:
         spare_the_collector()
         shown = f"[{host}]" if ":" in host else host
         count = sum(1 for _ in gateway.fleet)
-        click.echo(f"tao serve: {policy.name} over {count} replica{'s'[: count != 1]} at http://{shown}:{port}")
+        click.echo(
+            f"tao serve: {policy.name} over {count} replica{'s'[: count != 1]} at http://{shown}:{port}"
+        )
         await signalled.get()
         draining, again = loop.create_task(gateway.drain()), loop.create_task(signalled.get())
         await asyncio.wait((draining, again), return_when=asyncio.FIRST_COMPLETED)
@@ -258,7 +261,14 @@ def _recorder(config: GatewayConfig, stack: contextlib.AsyncExitStack) -> TraceR
     if config.record_trace is None:
         return None
     file = NativeFile(Path(config.record_trace))
-    stack.callback(file.close)
     recorder = TraceRecorder(file)
-    stack.callback(recorder.close)
+
+    def end() -> None:
+        try:
+            recorder.close()
+            file.close()
+        except OSError as error:  # a full disk: the shutdown goes on
+            structlog.get_logger("tao.record").error("the trace is not complete", error=_reason(error))
+
+    stack.callback(end)
     return recorder
