@@ -1,4 +1,7 @@
-"""A comparison of solvers as a self-contained HTML page and as JSON. Everything shown comes from `tao.report.decisions`."""
+"""A comparison of solvers as a self-contained HTML page and as rows of JSON.
+
+Everything shown comes from `tao.report.decisions`; here it is only put into words and cells.
+"""
 
 from collections.abc import Sequence
 from html import escape
