@@ -13,10 +13,13 @@ from tao.core import Scheduler
 from tao.core.commands import Reason
 from tao.core.ids import ReplicaId
 from tao.gateway.config import SECTIONS, GatewayConfig
+from tao.gateway.creditmetrics import CreditSoFar
+from tao.gateway.kvmetrics import WatchSoFar
 from tao.gateway.metrics import GatewayMetrics
 from tao.gateway.planner import PlannerFigures
 from tao.policies import make_policy
 from tao.policies.returns import ReturnCalibration
+from tao.policies.survival import MeasuredSurvival
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 ROW = re.compile(r"^\| `(?P<key>\w+)` \| (?P<default>.*?) \| (?:(?P<unit>.*?) )?\| (?P<what>.+) \|$")
@@ -79,7 +82,8 @@ class NothingWatched:
 def metric_names() -> set[str]:
     """What the gateway's page has, without the moments at which counters were made."""
     metrics = GatewayMetrics(Scheduler(make_policy("tao")), PlannerFigures(), ReturnCalibration())
-    metrics.show(NothingWatched())
+    metrics.show(WatchSoFar(NothingWatched()))
+    metrics.show(CreditSoFar(MeasuredSurvival()))
     families = [family.name for family in text_string_to_metric_families(metrics.page().decode())]
     return {name for name in families if not name.endswith("_created")}
 

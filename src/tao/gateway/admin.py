@@ -18,6 +18,7 @@ from tao.gateway.replies import JSON
 from tao.gateway.tools import ToolService
 from tao.gateway.wire.identity import bounded_id
 from tao.policies.readiness import ToolReadiness
+from tao.policies.survival import MeasuredSurvival
 
 PROMETHEUS = b"text/plain; version=0.0.4; charset=utf-8"
 SESSIONS_SHOWN_MAX = 500
@@ -44,6 +45,7 @@ class Admin:
         *,
         prediction: ToolReadiness | None = None,
         watch: CacheWatch | None = None,
+        survival: MeasuredSurvival | None = None,
     ) -> None:
         self._driver = driver
         self._fleet = fleet
@@ -51,6 +53,7 @@ class Admin:
         self._tools = tools
         self._prediction = prediction
         self._watch = watch
+        self._survival = survival
 
     def page(self, path: str) -> Page | None:
         """The page at a path (percent-decoded, as ASGI gives it); None where there is none."""
@@ -99,6 +102,8 @@ class Admin:
         state["engines"] = self._fleet.describe()
         _in_order_of(state["replicas"], [member.id for member in self._fleet])
         state["kv_events"] = [] if self._watch is None else self._watch.describe()
+        if self._survival is not None:
+            state["credit"] = self._survival.shown()
         if self._prediction is not None:
             state["prediction"] = {
                 "predictor": self._prediction.predictor.name,

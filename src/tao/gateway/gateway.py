@@ -22,10 +22,12 @@ from tao.gateway.askusage import asking_usage
 from tao.gateway.cachewatch import CacheWatch
 from tao.gateway.clock import ModelClock
 from tao.gateway.config import GatewayConfig
+from tao.gateway.creditmetrics import CreditSoFar
 from tao.gateway.driver import Driver, Observer
 from tao.gateway.exchange import BrokenError, Client, ClientRequest, UnreachableError, Upstream
 from tao.gateway.fleet import Fleet, Member, Probe, UnknownModelError
 from tao.gateway.flushing import Flushing
+from tao.gateway.kvmetrics import WatchSoFar
 from tao.gateway.kvsources import AskedSources, configured_sources
 from tao.gateway.metrics import GatewayMetrics
 from tao.gateway.operators import Operators
@@ -45,6 +47,7 @@ from tao.gateway.wire.requests import MalformedRequestError, parse_request
 from tao.gateway.wire.sessions import IdentityConflictError
 from tao.planning import PlanWorker
 from tao.policies.prediction import prediction_of
+from tao.policies.survival import survival_of
 from tao.record.livetrace import TraceRecorder
 
 EXPIRY_SECONDS = 30.0
@@ -90,12 +93,21 @@ class Gateway:
         timeout_seconds = config.health.timeout_seconds
         self._flushing = Flushing(self.driver, self.fleet, upstream, admin_token, timeout_seconds)
         self._watch = self._cache_watch(config, metrics)
+        survival = survival_of(policy)
+        if survival is not None:
+            metrics.show(CreditSoFar(survival))
         namer = self._watch or NoNames()
         self._turns = TurnService(
             config, self.driver, self.fleet, upstream, self._tools, namer=namer, recorder=recorder
         )
         self._admin = Admin(
-            self.driver, self.fleet, metrics, self._tools, prediction=prediction, watch=self._watch
+            self.driver,
+            self.fleet,
+            metrics,
+            self._tools,
+            prediction=prediction,
+            watch=self._watch,
+            survival=survival,
         )
         self._tasks: list[asyncio.Task[None]] = []
         self._serving: dict[asyncio.Task[Any], None] = {}
@@ -114,7 +126,7 @@ class Gateway:
             names_max=config.limits.identities_max,
         )
         self.driver.watch(watch.observe)
-        metrics.show(watch)
+        metrics.show(WatchSoFar(watch))
         return watch
 
     async def start(self) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 from tao.core import Scheduler
 from tao.core.commands import (
@@ -30,8 +31,9 @@ from tao.core.events import (
     TurnProgress,
 )
 from tao.core.ids import ReplicaId, SessionId, TurnId
+from tao.gateway.creditmetrics import CREDIT
 from tao.gateway.gauges import LIVE, RETURNS, Described, LiveState, ReturnsSoFar
-from tao.gateway.kvmetrics import WATCH, WatchFigures, WatchSoFar
+from tao.gateway.kvmetrics import WATCH
 from tao.gateway.planner import PlannerFigures
 from tao.policies.returns import ReturnCalibration
 
@@ -72,7 +74,7 @@ TIMED = (
         "Histogram: from the arrival of a turn to its first output where it streams, holds included",
     ),
 )
-METRICS = (*COUNTED, *TIMED, *LIVE, *RETURNS, *WATCH)
+METRICS = (*COUNTED, *TIMED, *LIVE, *RETURNS, *CREDIT, *WATCH)
 """All that the page may show."""
 
 
@@ -115,9 +117,9 @@ class GatewayMetrics:
         if calibration is not None:
             self.registry.register(ReturnsSoFar(calibration))
 
-    def show(self, watch: WatchFigures) -> None:
-        """Show the figures of the watched caches too."""
-        self.registry.register(WatchSoFar(watch))
+    def show(self, more: Collector) -> None:
+        """Show this too: its metrics are among `METRICS`."""
+        self.registry.register(more)
 
     def page(self) -> bytes:
         """The page in Prometheus' text format."""

@@ -25,6 +25,7 @@ from tao.policies.readiness import NoReadiness, Readiness, ToolReadiness
 from tao.policies.returns import EmpiricalBernstein, make_predictor
 from tao.policies.room import AdmissionRoom, GrowthRoom, WholeCapacity
 from tao.policies.stale import DropChanged, DropPlan
+from tao.policies.survival import MeasuredSurvival, SurvivalCredit
 
 AGED_SECONDS = 60.0
 """`tao` lets sessions that waited so long go first; far below the bound at which the core places by force."""
@@ -45,6 +46,13 @@ def tao() -> Policy:
     sessions that nobody expects back, and leaving room for those admitted to grow.
     """
     return _tao("tao", HalfLifeCredit(), ToolReadiness(make_predictor()))
+
+
+def tao_survival() -> Policy:
+    """`tao` with credit by measured survival in place of the fixed half-life."""
+    survival = MeasuredSurvival()
+    credit, readiness = SurvivalCredit(survival), ToolReadiness(make_predictor())
+    return _tao("tao-survival", credit, readiness, survival=survival)
 
 
 def tao_no_credit() -> Policy:
@@ -95,11 +103,13 @@ def _tao(
     order: InterruptOrder | None = None,
     room: AdmissionRoom | None = None,
     solver: str = "auto",
+    survival: MeasuredSurvival | None = None,
 ) -> Policy:
     order = order or LongestAwayFirst(credit, readiness)
     lease = LeaseWhileExpected(readiness)
+    room, survival = room or GrowthRoom(), survival or MeasuredSurvival()
     parts = Parts(
-        credit, readiness, order, lease, room or GrowthRoom(), OnChange(), DropChanged(), solver, AGED_SECONDS
+        credit, readiness, order, lease, room, OnChange(), DropChanged(), solver, AGED_SECONDS, survival
     )
     return JointPolicy(name, parts)
 
@@ -107,6 +117,7 @@ def _tao(
 POLICIES: Mapping[str, Callable[[], Policy]] = {
     "tao": tao,
     "tao-paper": tao_paper,
+    "tao-survival": tao_survival,
     "tao-no-credit": tao_no_credit,
     "tao-no-readiness": tao_no_readiness,
     "tao-footprint-only": tao_footprint_only,

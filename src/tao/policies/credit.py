@@ -9,6 +9,9 @@ from typing import Protocol
 from tao.core.ids import ReplicaId
 from tao.core.session import Session
 
+HALF_LIFE_SECONDS = 10.0
+"""`h` of eq. 4."""
+
 
 class Credit(Protocol):
     """Values the evidence of a session's prefix on each replica."""
@@ -24,7 +27,7 @@ class HalfLifeCredit:
     Age is the time since the observation, so what KV events tell at this very moment has none.
     """
 
-    half_life_seconds: float = 10.0
+    half_life_seconds: float = HALF_LIFE_SECONDS
 
     def tokens(self, session: Session, at: float) -> dict[ReplicaId, int]:
         worth: dict[ReplicaId, int] = {}

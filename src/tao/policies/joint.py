@@ -6,7 +6,7 @@ ablations are choices of parts (`catalogue`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tao.core.commands import Reason
 from tao.core.events import PlanReady
@@ -23,6 +23,8 @@ from tao.policies.pacing import Pacing
 from tao.policies.readiness import Readiness
 from tao.policies.room import AdmissionRoom
 from tao.policies.stale import StalePlan
+from tao.policies.survival import MeasuredSurvival
+from tao.policies.urgency import ranks_of
 
 RESERVE_TOKENS = 512
 """What an admission costs beyond the context (method, section 5)."""
@@ -33,6 +35,7 @@ class Parts:
     """The exchangeable parts of a joint policy.
 
     `solver`: the planner's name for its solver. `wait_seconds_max`: who has waited so long comes first; None: no matter.
+    `survival`: what is measured of caches, whether credit goes by it or not.
     """
 
     credit: Credit
@@ -44,6 +47,7 @@ class Parts:
     stale_plan: StalePlan
     solver: str
     wait_seconds_max: float | None = None
+    survival: MeasuredSurvival = field(default_factory=MeasuredSurvival)
 
 
 class JointPolicy:
@@ -62,6 +66,11 @@ class JointPolicy:
     def readiness(self) -> Readiness:
         """The part that predicts returns: its predictor may be saved and loaded, its calibration shown."""
         return self._parts.readiness
+
+    @property
+    def survival(self) -> MeasuredSurvival:
+        """What returns have taught of the replicas' caches, and how well credit foretells."""
+        return self._parts.survival
 
     def weight_tokens(self, session: Session) -> int:
         """Context so far plus the reserve; tokens shared with other sessions are not known yet, so none are taken off."""
@@ -118,7 +127,10 @@ class JointPolicy:
             return Decision()  # nobody can be placed, and nobody has to be kept from the room of another
         if self._last.would_come_again(None if choosy else Question(weights, free_tokens)):
             return Decision()
-        candidates = tuple(self._candidate(view, view.sessions[name], free_tokens, at) for name in weights)
+        ranks = ranks_of([view.sessions[name] for name in weights])
+        candidates = tuple(
+            self._candidate(view, view.sessions[name], free_tokens, at, ranks.get(name, 0)) for name in weights
+        )
         parts = self._parts
         slots = {replica: view.free_slots(replica) for replica in free_tokens}
         free_slots = {replica: max(0, free) for replica, free in slots.items() if free is not None}
@@ -140,9 +152,10 @@ class JointPolicy:
             view, plan.assignments, changed, lambda session: self._needed_tokens(view, session)
         )
 
-    def observe(self, view: View, fact: Fact) -> None:  # noqa: ARG002
+    def observe(self, view: View, fact: Fact) -> None:
         self._parts.readiness.observe(fact)
         self._parts.pacing.observe(fact)
+        self._parts.survival.observe(view, fact)
 
     def explain(self, view: View, session: Session, at: float) -> Mapping[str, object]:
         told: dict[str, object] = {
@@ -172,7 +185,7 @@ class JointPolicy:
         return self.weight_tokens(session) + view.beside_tokens(session)
 
     def _candidate(
-        self, view: View, session: Session, free_tokens: Mapping[ReplicaId, int], at: float
+        self, view: View, session: Session, free_tokens: Mapping[ReplicaId, int], at: float, rank: int
     ) -> Candidate:
         eligible = self._eligible(view, session, free_tokens)
         credit = self._parts.credit.tokens(session, at)
@@ -187,6 +200,7 @@ class JointPolicy:
             waited_seconds=view.waited_seconds(session, at),
             home=placed.replica if placed is not None and placed.replica in free_tokens else None,
             eligible=None if len(eligible) == len(free_tokens) else eligible,
+            rank=rank,
         )
 
     @staticmethod
