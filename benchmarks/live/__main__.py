@@ -25,6 +25,7 @@ from benchmarks.live.processes import ServiceError
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 LOGS = ROOT / "build" / "live"
+REPEATS = 5
 ROUTER_PEERS = (
     "round-robin",
     "vllm-router-round-robin",
@@ -80,8 +81,10 @@ def write(path: Path, result: dict[str, Any]) -> None:
 
 
 def is_published(options: argparse.Namespace) -> bool:
-    """Whether the figures go into the documentation: a whole run whose results are kept with the project."""
-    return options.out == RESULTS and not options.quick and options.peers is None
+    """Whether the figures go into the documentation: a whole run as its page describes it, kept with the project."""
+    changed = (options.peers, options.sessions, options.concurrency, options.kv_tokens)
+    whole = options.repeats >= REPEATS and not options.quick and all(one is None for one in changed)
+    return whole and bool(options.out == RESULTS)
 
 
 def provenance(runs: str) -> str:
@@ -146,7 +149,9 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m benchmarks.live", description=(__doc__ or "").split("\n", 1)[0]
     )
     parser.add_argument("part", nargs="?", choices=("all", "routers", "engines"), default="all")
-    parser.add_argument("--repeats", type=positive, default=5, help="alternating repeats (default: 5)")
+    parser.add_argument(
+        "--repeats", type=positive, default=REPEATS, help=f"alternating repeats (default: {REPEATS})"
+    )
     parser.add_argument("--peers", help=f"comma-separated names, of {', '.join(PEERS)}; default: most")
     parser.add_argument("--sessions", type=positive, help="sessions of each run on engines")
     parser.add_argument("--concurrency", type=positive, help="sessions at a time")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.live.__main__ import main, options_of
+from benchmarks.live.__main__ import is_published, main, options_of
 from benchmarks.live.engines import LiveConfig, estimate
 from benchmarks.live.peers import PEERS, chosen
 from benchmarks.live.processes import ServiceError, answers, free_port, run_bounded, service
@@ -98,3 +98,19 @@ def test_bad_input_has_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         options_of(["--repeats", "0"])
     assert stopped.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "published"),
+    [
+        ([], True),
+        (["routers", "--repeats", "9"], True),
+        (["--repeats", "4"], False),
+        (["--quick"], False),
+        (["--peers", "tao"], False),
+        (["--concurrency", "3"], False),
+        (["--out", "elsewhere"], False),
+    ],
+)
+def test_only_whole_runs_go_into_the_documentation(arguments: list[str], published: bool) -> None:
+    assert is_published(options_of(arguments)) is published
