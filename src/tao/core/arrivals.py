@@ -108,6 +108,7 @@ def _update_main_line(ctx: Context, session: Session, event: TurnArrived) -> Non
         session.footprint_tokens = max(session.footprint_tokens, event.prompt_tokens)
     session.epoch += 1
     session.pinned = event.pinned
+    session.urgency = event.urgency
     session.ended = False  # a released session that comes back goes on
     session.children.clear()
     match session.phase:

@@ -56,6 +56,22 @@ class Usage:
 
 
 @value
+class Urgency:
+    """What a client says of how urgent its request is; nobody has to believe it.
+
+    `priority`: the larger the sooner. `deadline_at`: on the events' clock. `output_tokens`: how long an answer it expects.
+    """
+
+    priority: int = 0
+    deadline_at: float | None = None
+    output_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.deadline_at is not None and not isfinite(self.deadline_at):
+            raise EventError(f"deadline_at must be finite, not {self.deadline_at!r}")
+
+
+@value
 class Event:
     """`at`: seconds, monotonic."""
 
@@ -85,6 +101,7 @@ class TurnArrived(Event):
     parent: SessionId | None = None
     pinned: ReplicaId | None = None
     model: str = ""
+    urgency: Urgency | None = None
 
     def __post_init__(self) -> None:
         Event.__post_init__(self)

@@ -14,7 +14,8 @@ class Candidate:
     """One session of the waiting pool with its value triple (method, eq. 2) and its cost.
 
     `epoch` is the signature: a session whose epoch has moved on since is another candidate now.
-    `credit_tokens` lists only replicas with credit; `eligible` None means every replica of the request.
+    `credit_tokens` lists only replicas with credit; `eligible` None means every replica of the request. `rank`: among
+    candidates of equal worth the lower one is preferred; then the id decides.
     """
 
     session: SessionId
@@ -26,6 +27,7 @@ class Candidate:
     waited_seconds: float
     home: ReplicaId | None = None
     eligible: tuple[ReplicaId, ...] | None = None
+    rank: int = 0
 
 
 @value

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tao.core.commands import Reason
-from tao.core.events import ToolCall, TurnKind
+from tao.core.events import ToolCall, TurnKind, Urgency
 from tao.core.ids import ReplicaId, SessionId, TurnId
 from tao.core.phases import Acting, Phase, Running, Stopping
 from tao.values import value
@@ -73,6 +73,7 @@ class Session:
     turns_finished: int = 0
     interrupts: int = 0
     pinned: ReplicaId | None = None  # the only replica that can serve its next turn
+    urgency: Urgency | None = None  # what the client said of its latest main-line turn
     ended: bool = False  # released by the client while a turn was in flight
     children: dict[SessionId, bool] = field(
         default_factory=dict

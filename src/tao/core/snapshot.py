@@ -44,6 +44,12 @@ def explain(ctx: Context, session_id: SessionId, at: float | None = None) -> dic
     now = _now(ctx, at)
     known = _session(ctx, session, now)
     told: dict[str, object] = {"id": session.id, "phase": known["phase"], "why": _why(ctx, session)} | known
+    urgency = session.urgency
+    told["urgency"] = urgency and {
+        "priority": urgency.priority,
+        "deadline_in_seconds": None if urgency.deadline_at is None else urgency.deadline_at - now,
+        "output_tokens": urgency.output_tokens,
+    }
     told["tool_evidence"] = _tool_evidence(session, now)
     told["values"] = dict(ctx.policy.explain(ctx.state, session, now))
     return told

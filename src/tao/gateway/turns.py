@@ -1,8 +1,7 @@
 """One turn, from the client's request to the last byte of the engine's answer.
 
-The flow: whose turn is it; tell the core; wait for its decision, keeping a held stream alive; send the request on
-unchanged; pass the answer on as it comes while observing it; tell the core how it ended. Every path out of here gives the
-ticket exactly one ending, also when the client hangs up (the task is cancelled then).
+Whose turn is it; tell the core; wait for its decision, keeping a held stream alive; send the request on unchanged; pass
+the answer on while observing it; tell the core how it ended. Every path out gives the ticket exactly one ending.
 """
 
 import asyncio
@@ -45,6 +44,7 @@ from tao.gateway.wire.refusals import Problem, error_event, keep_alive
 from tao.gateway.wire.requests import ParsedRequest
 from tao.gateway.wire.sessions import Resolution, SessionIndex
 from tao.gateway.wire.tokens import TokenEstimator, output_tokens
+from tao.gateway.wire.urgency import read_urgency
 from tao.record.livetrace import TraceRecorder
 
 PROGRESS_TOKENS = 64
@@ -142,8 +142,7 @@ class TurnService:
     def _arrive(self, parsed: ParsedRequest, resolution: Resolution, client: Client) -> _Turn:
         self._turns += 1
         turn_id = TurnId(f"t{self._turns}")
-        identity = resolution.identity
-        chain = resolution.chain
+        identity, chain = resolution.identity, resolution.chain
         text_bytes = chain.text_bytes if chain is not None else len(parsed.raw)
         prompt_tokens = self._tokens.prompt_tokens(identity.session_id, text_bytes)
         if parsed.continues_stored:
@@ -162,6 +161,7 @@ class TurnService:
             parent=SessionId(identity.parent) if identity.parent else None,
             pinned=ReplicaId(resolution.pinned_replica) if resolution.pinned_replica else None,
             model=self._fleet.model_of(parsed.model),
+            urgency=read_urgency(parsed.body, self._driver.clock),
         )
         self._log.debug(
             "turn",

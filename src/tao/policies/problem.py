@@ -17,13 +17,13 @@ def problem_of(request: PlanRequest) -> Problem:
     Where the oldest of those that waited too long fits nowhere, a replica is kept for it.
     """
     everywhere = tuple(request.free_tokens)
-    slots = request.free_slots or {}
+    slots, ids = request.free_slots or {}, item_ids(request)
     problem = Problem(
         knapsacks=tuple(
             Knapsack(replica, free_tokens, slots.get(replica))
             for replica, free_tokens in request.free_tokens.items()
         ),
-        items=tuple(_item(candidate, everywhere) for candidate in request.candidates),
+        items=tuple(_item(candidate, ids[candidate.session], everywhere) for candidate in request.candidates),
         wait_seconds_max=request.wait_seconds_max,
     )
     return hold_back(problem)
@@ -35,17 +35,28 @@ def assignments_of(request: PlanRequest, assignment: Mapping[str, str]) -> tuple
     The order matters when a plan no longer fits as a whole (method, section 5).
     """
 
-    def rank(candidate: Candidate) -> tuple[int, int, int, str]:
-        credit_tokens = candidate.credit_tokens.get(ReplicaId(assignment[candidate.session]), 0)
-        return -credit_tokens, -candidate.ready, -candidate.footprint_tokens, candidate.session
+    def rank(candidate: Candidate) -> tuple[int, int, int, int, str]:
+        credit_tokens = candidate.credit_tokens.get(ReplicaId(assignment[ids[candidate.session]]), 0)
+        worth = (-credit_tokens, -candidate.ready, -candidate.footprint_tokens)
+        return *worth, candidate.rank, candidate.session
 
-    chosen = sorted((c for c in request.candidates if c.session in assignment), key=rank)
-    return tuple((SessionId(c.session), ReplicaId(assignment[c.session])) for c in chosen)
+    ids = item_ids(request)
+    chosen = sorted((c for c in request.candidates if ids[c.session] in assignment), key=rank)
+    return tuple((c.session, ReplicaId(assignment[ids[c.session]])) for c in chosen)
 
 
-def _item(candidate: Candidate, everywhere: tuple[ReplicaId, ...]) -> Item:
+def item_ids(request: PlanRequest) -> Mapping[SessionId, str]:
+    """What the planner calls the sessions. It settles ties by id, so ranks come first in the id where there are any."""
+    if not any(candidate.rank for candidate in request.candidates):
+        return {candidate.session: candidate.session for candidate in request.candidates}
+    return {
+        candidate.session: f"{candidate.rank:06d} {candidate.session}" for candidate in request.candidates
+    }
+
+
+def _item(candidate: Candidate, item_id: str, everywhere: tuple[ReplicaId, ...]) -> Item:
     return Item(
-        id=candidate.session,
+        id=item_id,
         weight_tokens=candidate.weight_tokens,
         values=SparseValues(
             eligible=candidate.eligible if candidate.eligible is not None else everywhere,
