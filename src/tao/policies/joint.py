@@ -24,6 +24,7 @@ from tao.policies.readiness import Readiness
 from tao.policies.room import AdmissionRoom
 from tao.policies.stale import StalePlan
 from tao.policies.survival import MeasuredSurvival
+from tao.policies.urgency import ranks_of
 
 RESERVE_TOKENS = 512
 """What an admission costs beyond the context (method, section 5)."""
@@ -126,7 +127,10 @@ class JointPolicy:
             return Decision()  # nobody can be placed, and nobody has to be kept from the room of another
         if self._last.would_come_again(None if choosy else Question(weights, free_tokens)):
             return Decision()
-        candidates = tuple(self._candidate(view, view.sessions[name], free_tokens, at) for name in weights)
+        ranks = ranks_of([view.sessions[name] for name in weights])
+        candidates = tuple(
+            self._candidate(view, view.sessions[name], free_tokens, at, ranks.get(name, 0)) for name in weights
+        )
         parts = self._parts
         slots = {replica: view.free_slots(replica) for replica in free_tokens}
         free_slots = {replica: max(0, free) for replica, free in slots.items() if free is not None}
@@ -181,7 +185,7 @@ class JointPolicy:
         return self.weight_tokens(session) + view.beside_tokens(session)
 
     def _candidate(
-        self, view: View, session: Session, free_tokens: Mapping[ReplicaId, int], at: float
+        self, view: View, session: Session, free_tokens: Mapping[ReplicaId, int], at: float, rank: int
     ) -> Candidate:
         eligible = self._eligible(view, session, free_tokens)
         credit = self._parts.credit.tokens(session, at)
@@ -196,6 +200,7 @@ class JointPolicy:
             waited_seconds=view.waited_seconds(session, at),
             home=placed.replica if placed is not None and placed.replica in free_tokens else None,
             eligible=None if len(eligible) == len(free_tokens) else eligible,
+            rank=rank,
         )
 
     @staticmethod
