@@ -13,7 +13,7 @@ import click
 from tao.cli.runs import SAMPLE, read_sessions, repeat_command, run_with_progress, write_text
 from tao.cli.span import seconds_range
 from tao.core import SchedulerSettings
-from tao.enginemodel import load_profile, profile_names
+from tao.enginemodel import Profile, load_profile, profile_names
 from tao.policies import make_policy
 from tao.report.bounds import floors_of
 from tao.report.terminal import console_for_tables, runs_table
@@ -163,18 +163,11 @@ def command(  # noqa: PLR0917 - click passes options as they are named
 
     Exit code: 0; 1 if a run breaks off or a checker finds something wrong; 2 for bad input; 130 after Ctrl-C.
     """
-    if concurrency is not None and arrival_rate is not None:
-        raise click.UsageError("--concurrency is a closed loop and --arrival-rate is not: give one of them")
-    if offload_reload_tokens_per_second is not None and offload_tokens is None:
-        raise click.UsageError("--offload-reload-tokens-per-second needs --offload-tokens")
     skipped = SkippedLines()
     try:
-        constants = load_profile(profile)
-        if offload_tokens is not None:
-            constants = constants.with_offload(offload_tokens, offload_reload_tokens_per_second)
         base = RunSpec(
             policy="",
-            profile=constants,
+            profile=_profile(profile, offload_tokens, offload_reload_tokens_per_second),
             replicas=replicas,
             arrivals=ClosedLoop(1),
             traces=(*traces, *more_traces) or (SAMPLE,),
@@ -220,6 +213,14 @@ class Sweep:
         return specs + floors
 
 
+def _profile(name: str, offload_tokens: int | None, reload_tokens_per_second: float | None) -> Profile:
+    if offload_tokens is not None:
+        return load_profile(name).with_offload(offload_tokens, reload_tokens_per_second)
+    if reload_tokens_per_second is not None:
+        raise click.UsageError("--offload-reload-tokens-per-second needs --offload-tokens")
+    return load_profile(name)
+
+
 def _policies(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not names:
@@ -232,6 +233,8 @@ def _policies(text: str) -> tuple[str, ...]:
 def _loads(
     concurrency: tuple[int, ...] | None, arrival_rate: tuple[float, ...] | None, seed: int
 ) -> Iterator[ClosedLoop | PoissonArrivals]:
+    if concurrency is not None and arrival_rate is not None:
+        raise click.UsageError("--concurrency is a closed loop and --arrival-rate is not: give one of them")
     if arrival_rate is not None:
         for rate in arrival_rate:
             yield PoissonArrivals(rate, seed)
