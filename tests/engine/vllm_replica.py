@@ -4,6 +4,7 @@ Starts the process on a free loopback port, waits for its health page until a de
 process group on the way out, whatever happened inside. It knows nothing of TAO: the gateway goes in front.
 """
 
+import json
 import os
 import signal
 import socket
@@ -38,6 +39,7 @@ class ReplicaOptions:
     block_size_tokens: int = 32  # the CPU backend takes multiples of 32
     context_tokens_max: int = 8192
     requests_max: int = 16
+    kv_events: bool = False
     extra_arguments: tuple[str, ...] = ()
 
 
@@ -50,6 +52,8 @@ class VllmReplica:
     capacity_tokens: int
     log_path: Path
     start_seconds: float
+    pid: int
+    """Of the process, and of its group."""
 
 
 def free_port() -> int:
@@ -88,6 +92,18 @@ def engine_environment(scratch: Path) -> dict[str, str]:
     }
 
 
+def kv_event_arguments() -> list[str]:
+    """KV events on a loopback port of the engine's choice, which `GET /kv_event_sources` tells, with replay."""
+    config = {
+        "enable_kv_cache_events": True,
+        "publisher": "zmq",
+        "topic": "kv-events",
+        "endpoint": "tcp://*:0",
+        "replay_endpoint": f"tcp://127.0.0.1:{free_port()}",
+    }
+    return ["--kv-events-config", json.dumps(config)]
+
+
 def engine_command(model: Path, port: int, options: ReplicaOptions) -> list[str]:
     """The command line of `vllm serve`."""
     return [
@@ -97,6 +113,7 @@ def engine_command(model: Path, port: int, options: ReplicaOptions) -> list[str]
         *("--enable-prefix-caching", "--enable-prompt-tokens-details", "--enforce-eager"),
         *("--block-size", str(options.block_size_tokens), "--num-gpu-blocks-override", str(options.blocks)),
         *("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
+        *(kv_event_arguments() if options.kv_events else ()),
         *options.extra_arguments,
     ]
 
@@ -162,6 +179,7 @@ def start_replica(scratch: Path, options: ReplicaOptions | None = None) -> Itera
             capacity_tokens=options.blocks * options.block_size_tokens,
             log_path=log_path,
             start_seconds=time.monotonic() - started,
+            pid=process.pid,
         )
     finally:
         end(process)
