@@ -77,6 +77,31 @@ def test_capacity_of_all_ranks_is_added_up_and_kept_apart() -> None:
     assert status.preemptions == 6.0
 
 
+def test_three_ranks_on_one_page_in_scientific_notation_with_a_line_missing() -> None:
+    """All that may come together on one page: nothing of one rank counts as another's, and what is missing is said."""
+    ranks = [VLLM.replace('engine="0"', f'engine="{rank}"') for rank in range(3)]
+    ranks[1] = ranks[1].replace("4.2e-05", "8.1E-01").replace("} 3.0", "} 1e+01")
+    ranks[2] = "".join(line for line in ranks[2].splitlines(keepends=True) if "requests_running{" not in line)
+    status = read_status("".join(ranks).encode())
+    assert (status.capacity_tokens, status.running, status.waiting) == (48_000, None, 3)
+    assert [(row.rank, row.running, row.kv_usage) for row in status.ranks] == [
+        ("0", 3, 4.2e-05),
+        ("1", 10, 0.81),
+        ("2", None, 4.2e-05),
+    ]
+    assert status.kv_usage == pytest.approx((0.81 + 2 * 4.2e-05) / 3)
+    assert (status.preemptions, status.prefix_query_tokens) == (6.0, 4.5e6)
+    assert status.problems == ("metrics page tells no running of rank 2",)
+
+
+def test_when_the_process_began_is_read_where_the_page_tells() -> None:
+    assert read_status(VLLM.encode()).started_at is None
+    for page in (VLLM, SGLANG):
+        assert (
+            read_status((page + "process_start_time_seconds 1.79523e+09\n").encode()).started_at == 1.79523e9
+        )
+
+
 def test_older_names() -> None:
     old = VLLM.replace("kv_cache_usage", "gpu_cache_usage").replace("prefix_cache", "gpu_prefix_cache")
     old = old.replace('engine="0",', "")

@@ -50,6 +50,16 @@ def rank_rows(
     )
 
 
+def gaps(rows: Sequence[RankStatus]) -> list[str]:
+    """What single ranks do not tell although others do, in words."""
+    told: list[str] = []
+    for name in ("capacity_tokens", "running", "waiting", "kv_usage"):
+        silent = [row.rank for row in rows if getattr(row, name) is None]
+        if silent and len(silent) < len(rows):
+            told.append(f"metrics page tells no {name} of rank {', '.join(silent)}")
+    return told
+
+
 def sum_or_none(values: Sequence[int | None]) -> int | None:
     """The sum, where every value is known."""
     known = [value for value in values if value is not None]

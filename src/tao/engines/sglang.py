@@ -4,7 +4,7 @@ Capacity is `sglang:max_total_num_tokens`, or pages times page size of `sglang:c
 tensor-parallel rank with equal values, so one of each data-parallel rank counts. It must not know HTTP or decisions.
 """
 
-from tao.engines.ranks import mean_usage, rank_of, rank_rows, sum_or_none, total
+from tao.engines.ranks import gaps, mean_usage, rank_of, rank_rows, sum_or_none, total
 from tao.engines.samples import Samples, read_samples
 from tao.engines.status import EngineStatus
 
@@ -57,7 +57,7 @@ class SglangAdapter:
             output_tokens=total(samples, _OUTPUT, problems),
             started_at=max((sample.value for sample in samples.first_of(_STARTED)), default=None),
             ranks=rows,
-            problems=tuple(problems),
+            problems=(*problems, *gaps(rows)),
         )
 
 

@@ -4,7 +4,7 @@ Capacity is blocks times block size of `vllm:cache_config_info`, or its `kv_cach
 it (hybrid models have caches that the product does not describe). It must not know HTTP or decisions.
 """
 
-from tao.engines.ranks import by_rank, mean_usage, rank_of, rank_rows, sum_or_none, total
+from tao.engines.ranks import by_rank, gaps, mean_usage, rank_of, rank_rows, sum_or_none, total
 from tao.engines.samples import Sample, Samples, read_samples
 from tao.engines.status import EngineStatus
 
@@ -61,7 +61,7 @@ class VllmAdapter:
             output_tokens=total(samples, _OUTPUT, problems),
             started_at=max((sample.value for sample in samples.first_of(_STARTED)), default=None),
             ranks=rows,
-            problems=tuple(problems),
+            problems=(*problems, *gaps(rows)),
         )
 
 
