@@ -19,7 +19,7 @@ class TenantRouter:
         self._spill_turns = spill_turns
 
     def choose(self, view: View, session: Session, turn: Turn, at: float) -> ReplicaId:  # noqa: ARG002
-        up = view.up_replicas()
+        up = view.eligible_replicas(session)
         home = max(up, key=lambda replica: _weight(session.tenant, replica.id))
         calmest = min(up, key=lambda replica: replica.turns_in_flight)
         spills = home.turns_in_flight - calmest.turns_in_flight > self._spill_turns

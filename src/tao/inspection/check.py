@@ -229,7 +229,7 @@ async def _kv_events(client: EngineClient, check: Check, model: str, endpoint: s
         check.add(
             "KV events",
             Level.NOTE,
-            f"off, or not told ({KV_SOURCES_PATH} answers {listed.status}): evictions show only when a session is back",
+            f"{_not_told(listed)}: evictions show only when a session is back",
             f"{remedy}; where the engine cannot be asked: tao check --kv-events ENDPOINT",
         )
         return
@@ -244,6 +244,12 @@ async def _kv_events(client: EngineClient, check: Check, model: str, endpoint: s
         )
     else:
         check.add("KV events", Level.KNOWN, f"heard from {', '.join(endpoints)}")
+
+
+def _not_told(listed: Answer) -> str:
+    if listed.status == 200:
+        return f"off: {KV_SOURCES_PATH} lists none"
+    return f"off, or not told: {KV_SOURCES_PATH} answers {listed.status}"
 
 
 def _endpoints(listed: Answer, base_url: str) -> list[str]:

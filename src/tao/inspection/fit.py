@@ -18,6 +18,8 @@ COMPLETIONS = "/v1/completions"
 SHORT_TOKENS = 32
 DECODE_TOKENS = 32
 WARM_WORDS = 64
+SCATTER_MAX = 0.10
+"""A larger error of prefill at a measured length is said."""
 
 
 class FitError(Exception):
@@ -125,12 +127,18 @@ async def fit_engine(
             f"only one prompt length could be measured in {limits.seconds_max:g} s; allow more: --seconds"
         )
     base = _base(steps, slope)
+    prefill = fit_prefill(points)
+    if prefill.error > SCATTER_MAX:
+        run.remarks.append(
+            f"the times to the first token scatter by {100 * prefill.error:.0f} %: was the engine or its machine busy with "
+            "something else? Measure again before you rely on this"
+        )
     return Fit(
         model=chosen,
         engine=status.engine,
         kv_tokens=capacity_tokens,
         max_model_tokens=largest_tokens,
-        prefill=fit_prefill(points),
+        prefill=prefill,
         decode_base_ms=base,
         decode_ms_per_context_token=slope,
         prefill_points=tuple(points),
