@@ -12,7 +12,7 @@ from fake_engine import FakeEngine, fake_engine, says, usage
 from gateway_kit import Front, emulated, fronted, until, words
 from kv_kit import CLEARED, Publisher, removed, stored
 
-from tao.core.events import CacheFlushed, CacheWatchLost
+from tao.core.events import CacheFlushed, CacheWatchLost, WeightsUpdateBegan, WeightsUpdateEnded
 from tao.emulator import Emulator
 from tao.engines import kv_follow
 from tao.gateway.kvsources import KvSourceConfig
@@ -247,6 +247,29 @@ async def test_a_replica_that_dies_and_comes_back_is_followed_again() -> None:
         await heard(front, engine, publisher)
         await front.chat("hello", "s")
         await until(lambda: evidence(front, "s") == (32, "kv-events"))
+
+
+@pytest.mark.parametrize("ended", [True, False], ids=["told", "deadline"])
+async def test_what_was_computed_with_old_weights_is_not_believed_any_more(ended: bool) -> None:
+    async with published() as (front, engine, publisher):
+        await heard(front, engine, publisher)
+        await front.chat("hello", "s")
+        await publisher.publish(stored([1, 2], None, "public/s"))
+        await until(lambda: evidence(front, "s") == (32, "kv-events"))
+        driver = front.gateway.driver
+        now = driver.clock.now()
+        driver.feed(WeightsUpdateBegan(now, now + (60.0 if ended else 0.2)))
+        if ended:
+            driver.feed(WeightsUpdateEnded(driver.clock.now()))
+        await until(lambda: evidence(front, "s") == (0, ""))
+        await front.chat("hello", "s")
+        await publisher.publish(stored([3], 2, "public/s"))
+        await publisher.publish(stored([7], None, "public/t"))
+        streams = front.gateway._watch and front.gateway._watch._watched
+        assert streams
+        follower = next(iter(streams.values())).streams[0].follower
+        await until(lambda: follower.index.blocks == 1)
+        assert evidence(front, "s")[1] == "cached-tokens"
 
 
 async def test_sources_may_be_configured() -> None:

@@ -9,7 +9,7 @@ must not know what anybody concludes from it.
 import asyncio
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 
 import structlog
 import zmq
@@ -30,6 +30,8 @@ from tao.core.events import (
     TurnKind,
     TurnStopped,
     Usage,
+    WeightsUpdateBegan,
+    WeightsUpdateEnded,
 )
 from tao.core.ids import ReplicaId, SessionId, TurnId
 from tao.core.session import EvidenceSource
@@ -38,6 +40,7 @@ from tao.gateway.driver import Driver
 from tao.gateway.exchange import ClientRequest
 from tao.gateway.kvsources import FoundSources, SourceFinder
 from tao.gateway.sessionnames import HEADER, SessionNames
+from tao.gateway.watchedcache import Watched, described
 from tao.gateway.wire import lenient
 from tao.gateway.wire.requests import ParsedRequest
 from tao.gateway.wire.sessions import Resolution
@@ -46,34 +49,6 @@ PERIOD_SECONDS = 0.1
 ASK_AGAIN_SECONDS = 5.0
 STORES_TOKENS_MIN = 512
 """A turn with so many new tokens must have filled a block, whatever the size of blocks."""
-
-
-@dataclass(slots=True)
-class Watched:
-    """One replica and its streams, in the order of ranks. `why`: what keeps it from being watched."""
-
-    replica: ReplicaId
-    why: str | None = "not asked yet"
-    streams: list[KvSubscriber] = field(default_factory=list)
-    tasks: list[asyncio.Task[None]] = field(default_factory=list)
-    dirty: dict[SessionId, None] = field(default_factory=dict)
-    told: str | None = None  # the last problem that was logged
-
-    @property
-    def live(self) -> bool:
-        """Whether every rank has spoken and none is silent."""
-        return bool(self.streams) and all(stream.follower.live for stream in self.streams)
-
-    @property
-    def problem(self) -> str | None:
-        """What is wrong at present, in words."""
-        followers = [stream.follower for stream in self.streams]
-        return self.why or next((f.problem for f in followers if f.problem is not None), None)
-
-    def tokens(self, name: str) -> int | None:
-        """What the replica holds of a session, on the rank that holds most; None where no stream knows its blocks."""
-        known = [stream.follower.index.tokens(name) for stream in self.streams]
-        return max((tokens for tokens in known if tokens is not None), default=None)
 
 
 class CacheWatch:
@@ -88,6 +63,7 @@ class CacheWatch:
         self._turns: dict[TurnId, tuple[SessionId, ReplicaId, float]] = {}
         self._context: zmq.asyncio.Context | None = None
         self._telling = False
+        self._new_weights_until: float | None = None
         self._log = structlog.get_logger("tao.kv")
 
     # --- for the turns ----------------------------------------------------------------------------------------------
@@ -118,6 +94,7 @@ class CacheWatch:
 
     def observe(self, event: Event, commands: Sequence[Command]) -> None:
         """Note what an event means for the watch; nothing is told to the core from here."""
+        self._note_weights(event)
         match event:
             case ReplicaJoined() | ReplicaLost() | ReplicaRemoved() | CacheFlushed():
                 self._replica_changed(event)
@@ -150,7 +127,7 @@ class CacheWatch:
 
     def describe(self) -> list[dict[str, object]]:
         """What is known of each replica's stream, as JSON-ready data."""
-        return [_described(watched) for watched in self._watched.values()]
+        return [described(watched) for watched in self._watched.values()]
 
     def figures(self) -> Iterator[tuple[ReplicaId, Mapping[str, float]]]:
         """Of each watched replica: counts since the start and sizes, by name, summed over its ranks."""
@@ -176,10 +153,18 @@ class CacheWatch:
                 gone = self._watched.pop(replica, None)
                 for task in () if gone is None else gone.tasks:
                     task.cancel()
-            case CacheFlushed(replica=replica) if not self._telling:
-                flushed = self._watched.get(replica)
-                for stream in () if flushed is None else flushed.streams:
-                    stream.follower.reset()
+            case CacheFlushed(replica=replica) if not self._telling and replica in self._watched:
+                self._watched[replica].reset()
+
+    def _note_weights(self, event: Event) -> None:
+        """What was computed with other weights is worth nothing, whether the engine still has it or not."""
+        if isinstance(event, WeightsUpdateBegan):
+            self._new_weights_until = event.until
+        until = self._new_weights_until
+        if until is not None and (isinstance(event, WeightsUpdateEnded) or event.at >= until):
+            self._new_weights_until = None
+            for watched in self._watched.values():
+                watched.reset()
 
     async def _ask(self, watched: Watched) -> None:
         """Find the streams of a replica; again after a while where it did not answer."""
@@ -289,7 +274,7 @@ class CacheWatch:
             self._feed(PrefixObserved(at, watched.replica, session, tokens))
 
     def _tokens(self, watched: Watched, session: SessionId) -> int | None:
-        if not watched.live:
+        if not watched.live or self._new_weights_until is not None:
             return None
         return watched.tokens(self.names.name(session))
 
@@ -300,29 +285,3 @@ class CacheWatch:
                 self._driver.feed(event)
         finally:
             self._telling = False
-
-
-def _described(watched: Watched) -> dict[str, object]:
-    return {
-        "replica": watched.replica,
-        "live": watched.live,
-        "problem": watched.problem,
-        "streams": [_described_stream(stream) for stream in watched.streams],
-    }
-
-
-def _described_stream(stream: KvSubscriber) -> dict[str, object]:
-    follower = stream.follower
-    return {
-        "rank": stream.source.rank,
-        "endpoint": stream.source.endpoint,
-        "replay_endpoint": stream.source.replay_endpoint,
-        "live": follower.live,
-        "blocks": follower.index.blocks,
-        "block_tokens": follower.index.block_tokens,
-        "sessions": follower.index.sessions,
-        "last_loss": follower.last_loss,
-        **asdict(follower.figures),
-        "skipped": asdict(follower.index.skipped),
-        "unknown_kinds": dict(follower.unknown_kinds),
-    }

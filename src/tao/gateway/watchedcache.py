@@ -1,0 +1,70 @@
+"""One replica whose cache is watched: its streams of KV events, what they hold of a session, and how they are shown.
+
+It must not know the core or when anything is told to it.
+"""
+
+import asyncio
+from dataclasses import asdict, dataclass, field
+
+from tao.core.ids import ReplicaId, SessionId
+from tao.engines import KvSubscriber
+
+
+@dataclass(slots=True)
+class Watched:
+    """One replica and its streams, in the order of ranks. `why`: what keeps it from being watched."""
+
+    replica: ReplicaId
+    why: str | None = "not asked yet"
+    streams: list[KvSubscriber] = field(default_factory=list)
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    dirty: dict[SessionId, None] = field(default_factory=dict)
+    told: str | None = None  # the last problem that was logged
+
+    @property
+    def live(self) -> bool:
+        """Whether every rank has spoken and none is silent."""
+        return bool(self.streams) and all(stream.follower.live for stream in self.streams)
+
+    @property
+    def problem(self) -> str | None:
+        """What is wrong at present, in words."""
+        followers = [stream.follower for stream in self.streams]
+        return self.why or next((f.problem for f in followers if f.problem is not None), None)
+
+    def reset(self) -> None:
+        """Forget what its streams have told."""
+        for stream in self.streams:
+            stream.follower.reset()
+
+    def tokens(self, name: str) -> int | None:
+        """What the replica holds of a session, on the rank that holds most; None where no stream knows its blocks."""
+        known = [stream.follower.index.tokens(name) for stream in self.streams]
+        return max((tokens for tokens in known if tokens is not None), default=None)
+
+
+def described(watched: Watched) -> dict[str, object]:
+    """What is known of a replica's streams, as JSON-ready data."""
+    return {
+        "replica": watched.replica,
+        "live": watched.live,
+        "problem": watched.problem,
+        "streams": [_described_stream(stream) for stream in watched.streams],
+    }
+
+
+def _described_stream(stream: KvSubscriber) -> dict[str, object]:
+    follower = stream.follower
+    return {
+        "rank": stream.source.rank,
+        "endpoint": stream.source.endpoint,
+        "replay_endpoint": stream.source.replay_endpoint,
+        "live": follower.live,
+        "blocks": follower.index.blocks,
+        "block_tokens": follower.index.block_tokens,
+        "sessions": follower.index.sessions,
+        "last_loss": follower.last_loss,
+        **asdict(follower.figures),
+        "skipped": asdict(follower.index.skipped),
+        "unknown_kinds": dict(follower.unknown_kinds),
+    }
