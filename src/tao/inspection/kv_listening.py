@@ -1,4 +1,7 @@
-"""Whether KV events are heard from an endpoint while a request is served. It looks at no event: one is enough."""
+"""Whether KV events are heard from an endpoint while a request is served.
+
+One message is enough and none is looked into. It must not know what events mean.
+"""
 
 import asyncio
 from contextlib import suppress

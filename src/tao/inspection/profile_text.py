@@ -1,4 +1,7 @@
-"""A fit as the text of a profile, in the form that the emulator and the simulator read, with where each number is from."""
+"""A fit as the text of a profile, in the form that the emulator and the simulator read.
+
+Where each number is from stands beside it, also where it is only a usual value. It must not know how it was measured.
+"""
 
 from tao import __version__
 from tao.inspection.fit import Fit
