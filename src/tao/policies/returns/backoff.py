@@ -147,13 +147,14 @@ class BackoffHistogram:
     def _of_class(self, one: CallClass, absence: Absence) -> HistogramForecast:
         """Pool the levels that know the class, all calls first."""
         root = self._roots[one.kind]
-        layers = [(root.whole, 0.0)]
+        layers: list[tuple[int, float]] = []
         source = ""
         for key, table, level in zip(_keys(one, absence), self._tables, LEVELS):  # noqa: B905 - as many, and it is the hot path
             sketch = table.get(key) if key is not None else None
             if sketch is not None:
-                layers.insert(1, (sketch.whole, level.strength * UNIT))
+                layers.append((sketch.whole, level.strength * UNIT))
                 source = source or level.source
+        layers.append((root.whole, 0.0))
         source = source or (ROOT_SOURCES[one.kind] if root.weight > PRIOR_WEIGHT else "default")
         return HistogramForecast(layers, source, self._coverage, one.limit_seconds)
 

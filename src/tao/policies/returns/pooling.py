@@ -17,15 +17,15 @@ from tao.policies.returns.sketch import unpacked
 def survival_after(layers: Sequence[tuple[int, float]], limit_seconds: float | None) -> list[float]:
     """The chance to last longer than each bin, by bin; the last is 0.
 
-    `layers`: packed histogram (`sketch.packed`) and strength k of what the layers before it say, in the histogram's unit;
-    the most general first, whose strength is not used. Who would last longer than `limit_seconds` ends there; only the
-    tail stays, since tools may be slow to die.
+    `layers`: packed histogram (`sketch.packed`) and strength k of what the layers after it say, in the histogram's unit;
+    the most particular first. The last is the most general; its strength is not used. Who would last longer than
+    `limit_seconds` ends there; only the tail stays, since tools may be slow to die.
     """
-    (root, _), *others = layers
+    *others, (root, _) = layers
     weight = sum(unpacked(root))
     ends = [count / weight + tail for count, tail in zip(unpacked(root), TAIL_MASSES, strict=True)]
     hazards = [count / lasting for count, lasting in zip(ends, _not_before(ends), strict=True)]
-    for whole, strength in others:
+    for whole, strength in reversed(others):
         counts = unpacked(whole)
         hazards = [
             (count + strength * hazard) / (lasting + strength)

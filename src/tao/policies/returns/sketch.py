@@ -86,13 +86,11 @@ class SketchTable:
         self.weight_max = weight_max
         self._sketches_max = sketches_max
         self._by_key: OrderedDict[Hashable, Sketch] = OrderedDict()  # a dict is slow to lose its first key
+        self.get = self._by_key.get
+        """The sketch of a key; None where there is none."""
 
     def __len__(self) -> int:
         return len(self._by_key)
-
-    def get(self, key: Hashable) -> Sketch | None:
-        """The sketch of a key, if there is one."""
-        return self._by_key.get(key)
 
     def add(self, key: Hashable, index: int) -> None:
         """One more duration, by its bin, under a key."""
@@ -115,9 +113,10 @@ class SketchTable:
 
     def put(self, key: Hashable, sketch: Sketch) -> None:
         """A sketch under a new key."""
-        if len(self._by_key) >= self._sketches_max:
-            self._by_key.popitem(last=False)
-        self._by_key[key] = sketch
+        by_key = self._by_key
+        if len(by_key) >= self._sketches_max:
+            by_key.popitem(last=False)
+        by_key[key] = sketch
 
     def newest(self, count: int) -> list[tuple[Hashable, Sketch]]:
         """At most so many, the newest last."""
