@@ -66,6 +66,18 @@ def test_every_policy_sends_a_session_where_its_model_is_served(policy: str) -> 
     }
 
 
+def test_a_session_is_placed_at_once_where_only_those_of_another_model_wait() -> None:
+    w = two_pools()
+    w.arrive("a", "a1", 3_400, model="x")
+    w.arrive("b", "b1", 3_400, model="x")  # waits
+    [dispatch] = of_kind(w.arrive("c", "c1", 1_000, model="y"), DispatchTurn)
+    assert (dispatch.replica, dispatch.reason) == ("y", Reason.ROOM)
+    assert of_kind(w.arrive("d", "d1", 1_000, model="x"), DispatchTurn) == [], "behind its own kind"
+    assert of_kind(w.arrive("e", "e1", 1_000), DispatchTurn) == [], (
+        "it may go anywhere, so it waits with the others"
+    )
+
+
 def test_a_full_pool_does_not_keep_the_other_one_waiting() -> None:
     w = two_pools("session-fcfs")
     w.arrive("a", "a1", 3_500, model="x")

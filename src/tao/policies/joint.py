@@ -80,7 +80,7 @@ class JointPolicy:
         if session.home is not None and view.replicas[session.home].state is ReplicaState.UP:
             return Place(session.home, Reason.HOME)
         others = len(view.pool) - (session.id in view.pool)
-        if others:
+        if others and _competes(view, session):
             return Hold("others wait too: one decision places all")
         weight_tokens = self.weight_tokens(session)
         credit = self._parts.credit.tokens(session, at)
@@ -129,7 +129,8 @@ class JointPolicy:
             return Decision()
         ranks = ranks_of([view.sessions[name] for name in weights])
         candidates = tuple(
-            self._candidate(view, view.sessions[name], free_tokens, at, ranks.get(name, 0)) for name in weights
+            self._candidate(view, view.sessions[name], free_tokens, at, ranks.get(name, 0))
+            for name in weights
         )
         parts = self._parts
         slots = {replica: view.free_slots(replica) for replica in free_tokens}
@@ -212,3 +213,12 @@ class JointPolicy:
         if pinned is not None and pinned in free_tokens:
             return (pinned,)
         return tuple(replica.id for replica in view.eligible_replicas(session) if replica.id in free_tokens)
+
+
+def _competes(view: View, session: Session) -> bool:
+    """Whether another session of the pool may go where this one may: pools of other models have nothing to do with it."""
+    mine = {replica.id: None for replica in view.eligible_replicas(session)}
+    if len(mine) == len(view.up_replicas()):
+        return True
+    others = (view.sessions[other] for other in view.pool if other != session.id)
+    return any(replica.id in mine for other in others for replica in view.eligible_replicas(other))
