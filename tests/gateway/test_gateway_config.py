@@ -173,6 +173,8 @@ def test_every_key_can_be_set(tmp_path: Path) -> None:
         admin_token_file="token",
         discovery=Discovery(kubernetes_api="http://a", kubernetes_token_file="t", kubernetes_ca_file="c"),
         capacity_tokens=7,
+        replica_slots=3,
+        model_aliases={"a": "b"},
         record_log="a.log",
         record_snapshots="folder",
         record_trace="live.jsonl",
