@@ -69,7 +69,7 @@ class Scheduler:
         `snapshot()["ignored"]`. Raises only on a defect of the core itself or of the policy.
         """
         ctx = self._context
-        if event.at > ctx.now:
+        if event.at > ctx.now:  # noqa: PLR1730 - twice as fast as max
             ctx.now = event.at
         handler = self._handler(event)
         if handler is None:
