@@ -11,6 +11,10 @@ from tao.core.ids import ReplicaId, SessionId
 from tao.core.ports import View
 from tao.core.session import Session, Turn
 
+RINGS_MAX = 64
+"""Rings are kept by their members: those of other models are others."""
+_Ring = tuple[list[int], list[ReplicaId]]
+
 
 def hash64(text: str) -> int:
     """64 bits of the text, the same everywhere and always."""
@@ -27,26 +31,25 @@ class ConsistentHash:
 
     def __init__(self, virtual_nodes: int = 160) -> None:
         self._virtual_nodes = virtual_nodes
-        self._members: tuple[ReplicaId, ...] = ()
-        self._points: list[int] = []
-        self._owners: list[ReplicaId] = []
+        self._rings: dict[tuple[ReplicaId, ...], _Ring] = {}
 
     def choose(self, view: View, session: Session, turn: Turn, at: float) -> ReplicaId:  # noqa: ARG002
         members = tuple(replica.id for replica in view.eligible_replicas(session))
-        if members != self._members:
-            self._build(members)
-        position = bisect_left(self._points, hash64(session.id))
-        return self._owners[position % len(self._owners)]
+        ring = self._rings.get(members)
+        if ring is None:
+            if len(self._rings) >= RINGS_MAX:
+                self._rings.clear()
+            ring = self._rings[members] = self._build(members)
+        points, owners = ring
+        return owners[bisect_left(points, hash64(session.id)) % len(owners)]
 
     def observe(self, view: View, fact: Fact) -> None:
         pass
 
-    def _build(self, members: tuple[ReplicaId, ...]) -> None:
-        self._members = members
+    def _build(self, members: tuple[ReplicaId, ...]) -> _Ring:
         ring = sorted(
             (hash64(f"{member}#{number}"), member)
             for member in members
             for number in range(self._virtual_nodes)
         )
-        self._points = [point for point, _ in ring]
-        self._owners = [owner for _, owner in ring]
+        return [point for point, _ in ring], [owner for _, owner in ring]
