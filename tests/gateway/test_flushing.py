@@ -87,6 +87,13 @@ async def test_it_needs_the_token() -> None:
         assert (await flush(front))[0] == 403
 
 
+async def test_it_is_in_the_openapi_document() -> None:
+    async with fake_engine() as engine, fronted(engine.url) as front:
+        document = (await front.http.get("/openapi.json")).json()
+        assert "409" in document["paths"]["/v1/tao/flush"]["post"]["responses"]
+        assert document["components"]["schemas"]["FlushRequest"]["properties"].keys() == {"replica"}
+
+
 async def test_a_restart_is_seen_by_the_start_of_the_process() -> None:
     """Its counters have outgrown those of before, so they say nothing."""
     async with fake_engine() as engine, fronted(engine.url) as front:

@@ -1,4 +1,4 @@
-"""The part of the OpenAPI document that operators and trainers use: replicas in and out, new weights.
+"""The part of the OpenAPI document that operators and trainers use: replicas in and out, new weights, empty caches.
 
 The schemas are made from the types that read the requests, so they cannot disagree. It must not know what is done.
 """
@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from tao.gateway.flushing import PATH as FLUSH_PATH
+from tao.gateway.flushing import FlushRequest
 from tao.gateway.operators import (
     REPLICAS_PATH,
     WEIGHTS_PATH,
@@ -44,12 +46,18 @@ _CHANGES: dict[str, tuple[str, str, Json]] = {
         "EndWeights",
         {},
     ),
+    FLUSH_PATH: (
+        "Empty prefix caches: of one replica, or of all. Also /reset_prefix_cache and /flush_cache, for all.",
+        "FlushRequest",
+        {"replica": "10.0.0.7:8000"},
+    ),
 }
 _REFUSALS = {
     "400": "The document cannot be read, or the URL cannot be a replica's.",
     "401": "The token is missing or wrong.",
     "403": "Changes are off: no token is configured.",
     "404": "No replica has this id or URL.",
+    "409": "Flushing only: an engine refused, since its cache is in use, or did not answer; the others have flushed.",
 }
 
 
@@ -66,7 +74,8 @@ def paths() -> Json:
 def schemas() -> Json:
     """The JSON Schemas that the paths refer to, by name."""
     _, components = msgspec.json.schema_components(
-        (AddReplica, NamedReplica, BeginWeights, EndWeights), ref_template="#/components/schemas/{name}"
+        (AddReplica, NamedReplica, BeginWeights, EndWeights, FlushRequest),
+        ref_template="#/components/schemas/{name}",
     )
     return components
 
