@@ -108,6 +108,7 @@ class JointPolicy:
     def decide(self, view: View, at: float) -> Decision:
         self._parts.pacing.planned(at)
         free_tokens = {r.id: self._offered_tokens(view, r) for r in view.up_replicas()}
+        everywhere = tuple(free_tokens)
         most_tokens = max(free_tokens.values(), default=0)
         weights: dict[SessionId, tuple[int, bool]] = {}
         somebody_fits = choosy = False
@@ -117,20 +118,19 @@ class JointPolicy:
                 self._waited_too_long(view, session, at),
             )
             if needed_tokens <= most_tokens or is_aged:
-                eligible = len(self._eligible(view, session, free_tokens))
+                eligible = _eligible(view, session, everywhere)
                 if not eligible:
                     continue  # nobody serves it: no plan can place it
                 weights[session.id] = needed_tokens, is_aged
                 somebody_fits = somebody_fits or needed_tokens <= most_tokens
-                choosy = choosy or eligible < len(free_tokens)
+                choosy = choosy or eligible is not everywhere
         if not somebody_fits:
             return Decision()  # nobody can be placed, and nobody has to be kept from the room of another
         if self._last.would_come_again(None if choosy else Question(weights, free_tokens)):
             return Decision()
         ranks = ranks_of([view.sessions[name] for name in weights])
         candidates = tuple(
-            self._candidate(view, view.sessions[name], free_tokens, at, ranks.get(name, 0))
-            for name in weights
+            self._candidate(view, view.sessions[name], everywhere, at, ranks.get(name, 0)) for name in weights
         )
         parts = self._parts
         slots = {replica: view.free_slots(replica) for replica in free_tokens}
@@ -186,9 +186,9 @@ class JointPolicy:
         return self.weight_tokens(session) + view.beside_tokens(session)
 
     def _candidate(
-        self, view: View, session: Session, free_tokens: Mapping[ReplicaId, int], at: float, rank: int
+        self, view: View, session: Session, everywhere: tuple[ReplicaId, ...], at: float, rank: int
     ) -> Candidate:
-        eligible = self._eligible(view, session, free_tokens)
+        eligible = _eligible(view, session, everywhere)
         credit = self._parts.credit.tokens(session, at)
         placed = session.placement
         return Candidate(
@@ -199,20 +199,19 @@ class JointPolicy:
             ready=self._parts.readiness.ready(session, at),
             credit_tokens={replica: tokens for replica, tokens in credit.items() if replica in eligible},
             waited_seconds=view.waited_seconds(session, at),
-            home=placed.replica if placed is not None and placed.replica in free_tokens else None,
-            eligible=None if len(eligible) == len(free_tokens) else eligible,
+            home=placed.replica if placed is not None and placed.replica in everywhere else None,
+            eligible=None if eligible is everywhere else eligible,
             rank=rank,
         )
 
-    @staticmethod
-    def _eligible(
-        view: View, session: Session, free_tokens: Mapping[ReplicaId, int]
-    ) -> tuple[ReplicaId, ...]:
-        """Where it may go, of the replicas of the plan: where it is pinned to, else wherever its model is served."""
-        pinned = session.pinned
-        if pinned is not None and pinned in free_tokens:
-            return (pinned,)
-        return tuple(replica.id for replica in view.eligible_replicas(session) if replica.id in free_tokens)
+
+def _eligible(view: View, session: Session, everywhere: tuple[ReplicaId, ...]) -> tuple[ReplicaId, ...]:
+    """Where it may go: where it is pinned to, else wherever its model is served; `everywhere` itself where that is all."""
+    pinned = session.pinned
+    if pinned is not None and pinned in everywhere:
+        return everywhere if len(everywhere) == 1 else (pinned,)
+    serving = view.eligible_replicas(session)
+    return everywhere if len(serving) == len(everywhere) else tuple(replica.id for replica in serving)
 
 
 def _competes(view: View, session: Session) -> bool:
