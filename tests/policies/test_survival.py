@@ -169,6 +169,21 @@ def test_what_kv_events_tell_needs_no_expectation() -> None:
     assert credit(w, survival) == 9_984
 
 
+def test_what_kv_events_told_is_compared_with_what_was_found_too() -> None:
+    w, survival = world()
+    w.arrive("s", "t1", 10_000)
+    w.finish("t1", 10_000, 0, cached_tokens=0)
+    w.watch("a", "s", 4_000)
+    w.arrive("s", "t2", 12_000)
+    w.finish("t2", 12_000, 0, cached_tokens=3_900)
+    told = survival.calibration.by_name["kv-events"]
+    assert told.returns == 1
+    assert told.error_tokens == pytest.approx(100.0)
+    w.arrive("s", "t3", 13_000)
+    w.finish("t3", 13_000, 0, cached_tokens=0)
+    assert told.returns == 1  # nothing was told of it since
+
+
 def test_evidence_without_a_finished_turn_counts_in_full() -> None:
     w, survival = world()
     w.arrive("s", "t1", 10_000)

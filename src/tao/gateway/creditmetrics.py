@@ -14,7 +14,7 @@ from tao.policies.survival import MeasuredSurvival
 CREDIT = (
     Described(
         "tao_credit_returns_total",
-        "Returns to a replica whose cache was expected to hold something; expected by half-life or survival",
+        "Returns to a replica whose cache was expected to hold something; expected by half-life, survival or kv-events",
         ("expected_by",),
     ),
     Described(

@@ -88,12 +88,13 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """A session comes back to a replica where it has left a prefix."""
+    """A session comes back to a replica where it has left a prefix. `told_tokens`: of it, by the engine's KV events."""
 
     replica: ReplicaId
     left: Left
     at: float
     turnover: float
+    told_tokens: int | None
 
 
 @dataclass(slots=True)
@@ -134,7 +135,9 @@ class Comings:
         new_tokens = fact.prompt_tokens
         if left is not None:
             turnover = self.turnover(replica.id, left, replica.capacity_tokens)
-            back = Return(replica.id, left, fact.at, turnover)
+            seen = view.sessions[fact.session].evidence.get(replica.id)
+            told = seen is not None and seen.source is EvidenceSource.KV_EVENTS
+            back = Return(replica.id, left, fact.at, turnover, seen.tokens if seen and told else None)
             new_tokens = max(0, fact.prompt_tokens - left.tokens)
         self._running[fact.turn] = new_tokens, back
         self._add(replica.id, new_tokens)
@@ -185,6 +188,8 @@ class MeasuredSurvival:
                 "half-life": 2.0 ** (-max(0.0, back.at - back.left.at) / self._half_life_seconds),
                 "survival": curve.share(back.turnover),
             }
+            if back.told_tokens is not None:
+                expected["kv-events"] = min(1.0, back.told_tokens / back.left.tokens)
             self.calibration.returned(back.left.tokens, expected, found)
             curve.learn(back.turnover, found)
 
