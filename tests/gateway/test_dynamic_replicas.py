@@ -238,6 +238,19 @@ async def test_a_replica_that_dies_while_it_drains_does_not_come_back_by_itself(
         assert models.status_code == 200
 
 
+async def test_trainers_register_engines_as_at_other_routers() -> None:
+    async with fake_engine() as one, fake_engine() as two, fronted(one.url, admin_token=TOKEN) as front:
+        added = await front.http.post("/add_worker", params={"url": two.url}, headers=BEARER)
+        assert added.status_code == 200
+        assert (await front.http.get("/list_workers")).json() == {"urls": [one.url, two.url]}
+        await front.http.post("/remove_worker", params={"url": one.url}, headers=BEARER)
+        await until(lambda: front.events(ReplicaRemoved))
+        assert (await front.http.get("/list_workers")).json() == {"urls": [two.url]}
+        assert (await front.http.post("/add_worker", params={"url": two.url})).status_code == 401
+        for query in ("", "?url=", "?url=nonsense", f"?url={one.url}&url={two.url}"):
+            assert (await front.http.post(f"/add_worker{query}", headers=BEARER)).status_code == 400
+
+
 # --- by sources -----------------------------------------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ token in the configuration they are off. It must not know what a change leads to
 
 from collections.abc import Callable
 from typing import Annotated, Any
+from urllib.parse import parse_qs
 
 import msgspec
 import structlog
@@ -20,6 +21,8 @@ from tao.gateway.roster import Roster, UnknownReplicaError
 from tao.gateway.sources import AddressError
 
 REPLICAS_PATH = "/v1/tao/replicas"
+LIST_ALIAS = "/list_workers"
+"""This and `/add_worker?url=`, `/remove_worker?url=` are how trainers register engines at other routers."""
 WEIGHTS_PATH = "/v1/tao/weights"
 WEIGHTS_ALIAS = "/weight_sync"  # ThunderAgent's
 WEIGHTS_SECONDS = 600.0
@@ -53,7 +56,7 @@ class EndWeights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 Json = dict[str, Any]
-Act = Callable[[bytes], Json]
+Act = Callable[[ClientRequest], Json]
 
 
 class Operators:
@@ -70,12 +73,13 @@ class Operators:
             f"{REPLICAS_PATH}/drain": self._drain,
             f"{REPLICAS_PATH}/remove": self._remove,
         }
+        self._acts |= {"/add_worker": self._add_worker, "/remove_worker": self._remove_worker}
         for path in (WEIGHTS_PATH, WEIGHTS_ALIAS):
             self._acts |= {f"{path}/begin": self._begin_weights, f"{path}/end": self._end_weights}
 
     def serves(self, request: ClientRequest) -> bool:
         """Whether `request` is for here."""
-        return request.path in self._acts
+        return request.path in self._acts or request.path == LIST_ALIAS
 
     async def serve(self, request: ClientRequest, client: Client) -> None:
         """Answer a request that is for here."""
@@ -85,6 +89,8 @@ class Operators:
     def _answer(self, request: ClientRequest) -> tuple[int, Json]:
         if request.path == REPLICAS_PATH and request.method in {"GET", "HEAD"}:
             return 200, {"replicas": self._fleet.describe(), "sources": self._roster.describe()}
+        if request.path == LIST_ALIAS and request.method in {"GET", "HEAD"}:
+            return 200, {"urls": [member.url for member in self._fleet if member.leave_at is None]}
         refused = self._refusal(request)
         return self._act(request) if refused is None else refused
 
@@ -99,7 +105,7 @@ class Operators:
 
     def _act(self, request: ClientRequest) -> tuple[int, Json]:
         try:
-            told = self._acts[request.path](request.body)
+            told = self._acts[request.path](request)
         except (msgspec.DecodeError, AddressError) as error:
             return 400, _error("malformed_request", str(error))
         except UnknownReplicaError as error:
@@ -107,23 +113,29 @@ class Operators:
         self._log.warning("an operator changed something", path=request.path, told=told)
         return 200, told
 
-    def _add(self, body: bytes) -> Json:
-        return self._told(self._roster.add(msgspec.json.decode(body, type=AddReplica).url))
+    def _add(self, request: ClientRequest) -> Json:
+        return self._told(self._roster.add(msgspec.json.decode(request.body, type=AddReplica).url))
 
-    def _drain(self, body: bytes) -> Json:
-        return self._told(self._roster.drain(msgspec.json.decode(body, type=NamedReplica).replica))
+    def _drain(self, request: ClientRequest) -> Json:
+        return self._told(self._roster.drain(msgspec.json.decode(request.body, type=NamedReplica).replica))
 
-    def _remove(self, body: bytes) -> Json:
-        return self._told(self._roster.remove(msgspec.json.decode(body, type=NamedReplica).replica))
+    def _remove(self, request: ClientRequest) -> Json:
+        return self._told(self._roster.remove(msgspec.json.decode(request.body, type=NamedReplica).replica))
 
-    def _begin_weights(self, body: bytes) -> Json:
-        deadline_seconds = msgspec.json.decode(body or b"{}", type=BeginWeights).deadline_seconds
+    def _add_worker(self, request: ClientRequest) -> Json:
+        return self._told(self._roster.add(_url_in_query(request)))
+
+    def _remove_worker(self, request: ClientRequest) -> Json:
+        return self._told(self._roster.remove(_url_in_query(request)))
+
+    def _begin_weights(self, request: ClientRequest) -> Json:
+        deadline_seconds = msgspec.json.decode(request.body or b"{}", type=BeginWeights).deadline_seconds
         now = self._driver.clock.now()
         self._driver.feed(WeightsUpdateBegan(now, now + deadline_seconds * self._driver.clock.speed))
         return self._weights()
 
-    def _end_weights(self, body: bytes) -> Json:
-        msgspec.json.decode(body or b"{}", type=EndWeights)
+    def _end_weights(self, request: ClientRequest) -> Json:
+        msgspec.json.decode(request.body or b"{}", type=EndWeights)
         self._driver.feed(WeightsUpdateEnded(self._driver.clock.now()))
         return self._weights()
 
@@ -140,6 +152,15 @@ class Operators:
     def _told(self, replica: str) -> Json:
         shown = next((member for member in self._fleet.describe() if member["id"] == replica), None)
         return {"replica": replica, "now": shown}
+
+
+def _url_in_query(request: ClientRequest) -> str:
+    urls = parse_qs(request.query, max_num_fields=8).get("url", []) if request.query.count("&") < 8 else []
+    if len(urls) != 1:
+        raise AddressError(
+            f"{request.path} needs one replica in its query: {request.path}?url=http://HOST:PORT"
+        )
+    return urls[0]
 
 
 def _error(kind: str, message: str) -> Json:
