@@ -196,6 +196,8 @@ def test_sources_by_rank_and_as_a_list() -> None:
         [[1]],
         {"0": {"endpoint": "nonsense"}},
         {"0": {"endpoint": "inproc://x"}},
+        {"0": {"endpoint": "tcp://h:65536"}},
+        {"0": {"endpoint": "tcp://*:0"}},
         {"0": {"endpoint": "tcp://h:1", "enable_kv_cache_events": False}},
         {"0": {"endpoint": "tcp://h:1", "replay_endpoint": "file:///etc"}},
     ],

@@ -209,6 +209,18 @@ async def test_a_gap_that_cannot_be_closed_makes_what_was_told_a_memory() -> Non
         assert "are missing" in told["streams"][0]["last_loss"]
 
 
+async def test_an_endpoint_that_cannot_be_used_is_said_and_turns_go_on() -> None:
+    sources = [{"endpoint": "ipc:///tmp/" + "long" * 50}]  # longer than a socket's path may be
+    async with fake_engine(kv_sources=sources) as engine, fronted(engine.url) as front:
+
+        async def said() -> bool:
+            return "given up" in str((await front.state())["kv_events"][0]["problem"])
+
+        await until(said)
+        assert (await front.chat("hello", "s")).status_code == 200
+        assert engine.asked[0].headers["x-session-id"] == "s"
+
+
 async def test_events_under_another_topic_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     async with published(topic=b"other") as (front, _, publisher):
 

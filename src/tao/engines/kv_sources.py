@@ -37,7 +37,8 @@ def reachable(endpoint: str, host: str) -> str:
     """The endpoint as a subscriber connects to it. Raises `ValueError` where it is none."""
     shown = f"[{host}]" if ":" in host else host
     endpoint = _ANY_HOST.sub(lambda _: f"tcp://{shown}:", endpoint)
-    if not _ENDPOINT.fullmatch(endpoint):
+    port = endpoint.rpartition(":")[2]
+    if not _ENDPOINT.fullmatch(endpoint) or (port.isdecimal() and not 0 < int(port) <= 65_535):
         raise ValueError(f"{endpoint[:80]!r} is no endpoint; write it like tcp://10.0.0.5:5557")
     return endpoint
 

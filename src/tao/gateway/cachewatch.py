@@ -121,7 +121,10 @@ class CacheWatch:
             while True:
                 await asyncio.sleep(PERIOD_SECONDS)
                 for watched in list(self._watched.values()):
-                    self._tell(watched)
+                    try:
+                        self._tell(watched)
+                    except Exception as error:  # of one replica; the others are watched on
+                        self._give_up(watched, error)
         finally:
             await self._close()
 
@@ -191,11 +194,15 @@ class CacheWatch:
     async def _receive(self, watched: Watched, stream: KvSubscriber, context: zmq.asyncio.Context) -> None:
         try:
             await stream.run(context)
-        except Exception as error:  # whatever it is, turns go on: without this evidence
-            watched.why = f"{stream.source.endpoint}: {error}"
-            watched.streams.clear()
-            self._log.exception("a cache cannot be watched", replica=watched.replica)
-            self._feed(CacheWatchLost(self._driver.clock.now(), watched.replica))
+        except Exception as error:
+            self._give_up(watched, error)
+
+    def _give_up(self, watched: Watched, error: Exception) -> None:
+        """Whatever it is, turns go on: without this evidence."""
+        watched.why = f"given up: {type(error).__name__}: {error}"
+        watched.streams.clear()
+        self._log.error("a cache cannot be watched", replica=watched.replica, exc_info=error)
+        self._feed(CacheWatchLost(self._driver.clock.now(), watched.replica))
 
     async def _close(self) -> None:
         tasks = [task for watched in self._watched.values() for task in watched.tasks]
