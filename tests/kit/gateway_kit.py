@@ -28,6 +28,7 @@ from tao.gateway.gateway import Gateway
 from tao.gateway.http.asgi import App
 from tao.gateway.http.server import serving
 from tao.gateway.http.upstream import HttpUpstream
+from tao.gateway.planner import PlanSolver
 from tao.gateway.probe import HttpProbe
 from tao.gateway.sources import ReplicaSource
 from tao.planning import Answer, Problem, WorkerStats, solve
@@ -195,6 +196,7 @@ async def fronted(
     sources: Sequence[ReplicaSource] = (),
     admin_token: str | None = None,
     recorder: TraceRecorder | None = None,
+    solver: PlanSolver | None = None,
     **settings: Any,
 ) -> AsyncIterator[Front]:
     """A gateway in front of these replicas. `settings` are fields of `GatewayConfig`."""
@@ -211,7 +213,7 @@ async def fronted(
         upstream,
         probe,
         observers=(note, *observers),
-        solver=InlineSolver(),
+        solver=solver or InlineSolver(),
         sources=sources,
         admin_token=admin_token,
         recorder=recorder,

@@ -229,13 +229,13 @@ class PlanWorker:
         """Kill the process and start another, in the background."""
         if not self._open:
             return
+        self._stats = replace(self._stats, restarts=self._stats.restarts + 1)
         self._restarting = asyncio.create_task(self._respawn(), name="planner restart")
         # A failed restart is raised by the next `solve`; until then nobody asks, and that is no error.
         self._restarting.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def _respawn(self) -> None:
         await self._kill()
-        self._stats = replace(self._stats, restarts=self._stats.restarts + 1)
         await self._spawn()
 
     async def _kill(self) -> None:
