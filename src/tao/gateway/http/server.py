@@ -18,6 +18,8 @@ import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from tao.gateway.http.gathered import GatheredWrites
+
 HEAD_BYTES_MAX = 256 * 1024
 HEAD_SECONDS = 60.0
 KEEP_ALIVE_SECONDS = 75
@@ -38,7 +40,7 @@ class BoundedHeadProtocol(HttpToolsProtocol):
     _received = b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(GatheredWrites(transport, self.loop))
         self._expect_head()
 
     def data_received(self, data: bytes) -> None:
