@@ -1,6 +1,7 @@
 """Answers of every dialect, streamed at every split and whole: usage, tool calls, endings, errors."""
 
 import gzip
+import itertools
 import json
 import zlib
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tao.gateway.wire.answers import reader_for
+from tao.gateway.wire.answers import OpenAiChoices, reader_for
 from tao.gateway.wire.dialects import Dialect
 from tao.gateway.wire.encodings import ObservedBody
 from tao.gateway.wire.facts import ARGUMENT_CHARS_MAX, TOOL_CALLS_MAX, ResponseFacts, Usage
@@ -354,3 +355,54 @@ def test_the_quick_way_past_plain_text_sees_the_same(dialect: Dialect, events: l
     slow = _Stream(ObservedBody(""), reader, lambda data: None)
     slow.feed(stream)
     assert observe(dialect, [stream]) == slow.close()
+
+
+def frames(texts: list[str], *, spaced: bool) -> list[bytes]:
+    """One event a text, written as engines do: all alike but for the text."""
+    separators = None if spaced else (",", ":")
+    events = ({"id": "c", "choices": [{"index": 0, "delta": {"content": text}}]} for text in texts)
+    return [b"data: %b\n\n" % json.dumps(event, separators=separators).encode() for event in events]
+
+
+awkward = st.text() | st.sampled_from(["", "\\", '"', '"}}]}', "\n\n", "data: ", "c", "é\\", "\u2028", "ok"])
+
+
+@given(
+    st.lists(awkward, max_size=12),
+    st.booleans(),
+    st.sampled_from(
+        [b"", b"data: [DONE]\n\n", b": ping\n\n", b'data: {"choices": [{"delta": {"content": "x\\']
+    )
+    | st.binary(max_size=8),
+    st.integers(0, 6),
+    st.lists(st.integers(0, 2000), max_size=6),
+)
+def test_repeated_events_read_together_are_the_same_events(
+    texts: list[str], spaced: bool, between: bytes, at: int, cuts: list[int]
+) -> None:
+    events = frames(texts, spaced=spaced)
+    events.insert(at, between)
+    stream = b"".join(events)
+    places = sorted({0, *(cut for cut in cuts if cut < len(stream)), len(stream)})
+    pieces = [stream[start:end] for start, end in itertools.pairwise(places)]
+    one_by_one = _Stream(ObservedBody(""), OpenAiChoices(), lambda data: None)
+    one_by_one.feed(stream)
+    assert observe(Dialect.OPENAI_CHAT, pieces) == one_by_one.close()
+
+
+def test_a_stream_whose_events_are_never_alike_is_read_one_by_one() -> None:
+    events = [
+        {"id": f"c{number}", "choices": [{"delta": {"content": str(number)}}], "created": number}
+        for number in range(20)
+    ]
+    facts = observe(Dialect.OPENAI_CHAT, [sse([event]) for event in events])
+    assert (facts.output_deltas, facts.text) == (20, "".join(map(str, range(20))))
+
+
+def test_a_stream_that_changes_its_frame_is_followed() -> None:
+    events = [
+        {"id": "c", "choices": [{"delta": {"content": f"{number} "}}], "created": number // 50}
+        for number in range(1000)
+    ]
+    facts = observe(Dialect.OPENAI_CHAT, [sse(events)])
+    assert (facts.output_deltas, facts.text) == (1000, "".join(f"{number} " for number in range(1000)))

@@ -116,11 +116,15 @@ class FactsBuilder:
         """Visible output text of any kind; kept up to a bound, for fenced blocks."""
         if not isinstance(piece, str) or not piece:
             return
-        size = len(piece)
-        self.output_deltas += 1
+        self.add_texts(piece, 1)
+
+    def add_texts(self, joined: str, pieces: int) -> None:
+        """So many pieces of visible text, joined."""
+        size = len(joined)
+        self.output_deltas += pieces
         self.output_chars += size
         if self._text_room > 0:
-            self._text.append(piece if size <= self._text_room else piece[: self._text_room])
+            self._text.append(joined if size <= self._text_room else joined[: self._text_room])
             self._text_room -= size
 
     def add_hidden(self, piece: object) -> None:

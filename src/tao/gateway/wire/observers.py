@@ -12,9 +12,12 @@ from tao.gateway.wire.dialects import Dialect
 from tao.gateway.wire.encodings import ObservedBody
 from tao.gateway.wire.facts import FactsBuilder, ResponseFacts
 from tao.gateway.wire.plain import PlainText, plain_text_of
+from tao.gateway.wire.repeated import RepeatedEvent, repeated_event
 from tao.gateway.wire.sse import SseEvent, SseParser
 
 DOCUMENT_BYTES_MAX = 16 << 20
+LEARNINGS_MAX = 4
+"""So many events in a row may fail to repeat before a stream is read one by one."""
 _ERROR_TEXT_BYTES = 512
 
 
@@ -62,7 +65,7 @@ class _Unobserved:
 class _Stream:
     """A streamed answer: SSE events, each with one JSON object."""
 
-    __slots__ = ("_body", "_facts", "_parser", "_plain_text", "_reader")
+    __slots__ = ("_body", "_facts", "_learnings", "_parser", "_plain_text", "_reader", "_repeated")
 
     def __init__(self, body: ObservedBody, reader: AnswerReader, plain_text: PlainText) -> None:
         self._body = body
@@ -70,18 +73,29 @@ class _Stream:
         self._plain_text = plain_text
         self._parser = SseParser()
         self._facts = FactsBuilder()
+        self._repeated: RepeatedEvent | None = None
+        self._learnings = LEARNINGS_MAX
 
     @property
     def output_deltas(self) -> int:
         return self._facts.output_deltas
 
     def feed(self, chunk: bytes) -> None:
-        facts, plain_text = self._facts, self._plain_text
-        for event in self._parser.feed(self._body.decode(chunk)):
-            # The first event in full, for the answer's id; of most others only the text counts.
-            if facts.response_id is not None and (text := plain_text(event.data)) is not None:
-                facts.add_text(text)
-            else:
+        chunk = self._body.decode(chunk)
+        parser = self._parser
+        while chunk and self._learnings:
+            if self._repeated is not None and parser.between_events:
+                size = len(chunk)
+                chunk = self._repeated.take(chunk, self._facts)
+                if len(chunk) < size:
+                    self._learnings = LEARNINGS_MAX
+                    continue
+            event, chunk = parser.first(chunk)
+            if event is None:
+                break
+            self._note(event)
+        if chunk:
+            for event in parser.feed(chunk):
                 self._note(event)
 
     def close(self) -> ResponseFacts:
@@ -90,12 +104,17 @@ class _Stream:
         return self._facts.facts()
 
     def _note(self, event: SseEvent) -> None:
-        if event.data == b"[DONE]":
-            self._facts.complete = True
-            return
-        payload = lenient.object_or_none(event.data)
-        if payload is not None:
-            self._reader.event(payload, self._facts)
+        facts = self._facts
+        # The first event is read in full, for the answer's id; of most others only the text counts.
+        if facts.response_id is not None and (text := self._plain_text(event.data)) is not None:
+            facts.add_text(text)
+            if self._learnings:
+                self._learnings -= 1
+                self._repeated = repeated_event(event, text, self._plain_text)
+        elif event.data == b"[DONE]":
+            facts.complete = True
+        elif (payload := lenient.object_or_none(event.data)) is not None:
+            self._reader.event(payload, facts)
 
 
 class _WholeAnswer:

@@ -50,7 +50,7 @@ class SseParser:
     def feed(self, chunk: bytes) -> list[SseEvent]:
         """The events that `chunk` completes."""
         events: list[SseEvent] = []
-        if self._between_events() and b"\r" not in chunk and not chunk.startswith(_BOM[:1]):
+        if self.between_events and b"\r" not in chunk and not chunk.startswith(_BOM[:1]):
             chunk = self._whole_events(chunk, events)
             if not chunk:
                 return events
@@ -67,15 +67,26 @@ class SseParser:
         self._hold(rest)
         return events
 
+    @property
+    def between_events(self) -> bool:
+        """Whether the next byte begins an event."""
+        return not (self._pending or self._data or self._event_name or self._skip_line or self._skip_lf)
+
+    def first(self, chunk: bytes) -> tuple[SseEvent | None, bytes]:
+        """The event of one line that `chunk` begins with, and the rest; None where `feed` has to look."""
+        block, blank, rest = chunk.partition(b"\n\n")
+        plain = blank and block.startswith(b"data: ") and b"\n" not in block and b"\r" not in block
+        if not plain or len(block) > self._event_bytes_max or not self.between_events:
+            return None, chunk
+        self._at_start = False
+        return SseEvent(b"", block[6:]), rest
+
     def close(self) -> list[SseEvent]:
         """The last event, where the stream ended without the blank line that dispatches it."""
         last = self._complete(b"")
         events = [] if last is None else [self._line(last)]
         events.append(self._dispatch())
         return [event for event in events if event is not None]
-
-    def _between_events(self) -> bool:
-        return not (self._pending or self._data or self._event_name or self._skip_line or self._skip_lf)
 
     def _whole_events(self, chunk: bytes, events: list[SseEvent]) -> bytes:
         """The common case by far, done with little work: events of one line each. Returns what is left over."""
