@@ -57,8 +57,15 @@ def test_a_human_is_not_believed_in_for_longer_than_a_default_tool() -> None:
     readiness = taught(*[900.0] * 20, tools=())
     session = acting_session(tools=())
     assert readiness.away_seconds(session, 1.0) > 500.0
-    assert not readiness.lapsed(session, 20.0)
-    assert readiness.lapsed(session, 20.1)
+    assert not readiness.lapsed(session, 7.0)
+    assert readiness.lapsed(session, 7.1)
+
+
+def test_who_is_quick_to_ask_again_is_missed_soon() -> None:
+    readiness = taught(*[0.5] * 20, tools=())
+    session = acting_session(tools=())
+    assert not readiness.lapsed(session, 2.4)
+    assert readiness.lapsed(session, 4.0)
 
 
 def test_the_forecast_of_an_absence_is_kept_and_made_anew() -> None:

@@ -24,8 +24,8 @@ from tao.policies.returns import (
 )
 
 HUMAN_BELIEF_SECONDS = 5.0
-"""A wait for a human is believed in no longer than the method's default, plus the lease: most sessions that end without
-a tool call never come back, and those that do take minutes.
+"""A wait for a human is believed in no longer than the method's default, plus its own lease: most sessions that end
+without a tool call never come back, and those that do take minutes.
 """
 
 
@@ -54,13 +54,14 @@ class ReadyRule:
 
     Its chance to be back within `horizon_seconds` must be at least `chance_least`. Past the end of the forecast it is ready
     within probes as long as the horizon H that begin 0, 2 H, 6 H, 14 H, ... after it, for `stale_seconds`. A session whose
-    return is overdue by `lease_seconds` is not believed in any more.
+    return is overdue by `lease_seconds` (`human_lease_seconds` where it asked for no tool) is not believed in any more.
     """
 
     horizon_seconds: float = 1.0
     chance_least: float = 0.5
     stale_seconds: float = 30.0
     lease_seconds: float = 15.0
+    human_lease_seconds: float = 2.0
 
     def holds(self, forecast: Forecast, elapsed_seconds: float) -> bool:
         """Whether a session that has been away so long is ready."""
@@ -145,13 +146,15 @@ class ToolReadiness:
             return (
                 at - phase.since > self._rule.lease_seconds
             )  # its end will be told: it need not hold a place
-        expected_at = self._promised_at(phase, at)
-        if expected_at is None:
-            expected_seconds = self._forecast(session, phase, at).conservative_seconds
-            if not phase.tools:
-                expected_seconds = min(expected_seconds, HUMAN_BELIEF_SECONDS)
-            expected_at = phase.since + expected_seconds
-        return at - expected_at > self._rule.lease_seconds
+        promised_at = self._promised_at(phase, at)
+        if promised_at is not None:
+            return at - promised_at > self._rule.lease_seconds
+        elapsed_seconds = at - phase.since
+        expected_seconds = self._forecast(session, phase, at).conservative_seconds
+        if phase.tools:
+            return elapsed_seconds - expected_seconds > self._rule.lease_seconds
+        believed_seconds = min(expected_seconds, HUMAN_BELIEF_SECONDS)
+        return elapsed_seconds - believed_seconds > self._rule.human_lease_seconds
 
     def observe(self, fact: Fact) -> None:
         match fact:
