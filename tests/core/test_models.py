@@ -2,6 +2,7 @@
 
 import pytest
 from core_kit import World, of_kind
+from watched import Watched
 
 from tao.core import SchedulerSettings
 from tao.core.commands import (
@@ -101,6 +102,16 @@ def test_a_model_that_nobody_up_serves_is_waited_for_and_then_refused() -> None:
     run(w, 0.2)
     [refused] = of_kind(w.log, RefuseTurn)
     assert (refused.turn, refused.cause) == ("s1", Refusal.NO_REPLICA)
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_a_turn_beside_one_on_the_engine_goes_there_where_nobody_serves_its_model(policy: str) -> None:
+    """Policies are asked only of sessions that somebody serves, and the engine is the one to refuse this turn."""
+    w = World(Watched(make_policy(policy)), BOUNDS)
+    w.join("y", 4_000, ("y",))
+    w.arrive("s", "s1", model="y")
+    [dispatch] = of_kind(w.after(0.1).arrive("s", "s2", model="x"), DispatchTurn)
+    assert (dispatch.turn, dispatch.replica) == ("s2", "y")
 
 
 def test_the_bound_counts_from_when_the_last_server_was_lost() -> None:

@@ -141,7 +141,12 @@ def _choose(ctx: Context, session: Session, turn: Turn) -> Place | Hold:
 
 
 def _choose_beside(ctx: Context, session: Session, turn: Turn, home: Replica) -> Place:
-    """For a session with turns on the engine there is no holding: it has its admission already."""
+    """For a session with turns on the engine there is no holding: it has its admission already.
+
+    Where nobody serves the model that it asks for now, its engine is the one to say so.
+    """
+    if home.state is ReplicaState.UP and not ctx.state.eligible_replicas(session):
+        return Place(home.id, Reason.HOME)
     if home.state is ReplicaState.UP:
         answer = ctx.policy.place(ctx.state, session, turn, ctx.now)
         return answer if isinstance(answer, Place) else Place(home.id, Reason.HOME)
