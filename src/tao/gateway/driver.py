@@ -37,17 +37,20 @@ Outcome = DispatchTurn | RefuseTurn
 class Ticket:
     """One turn in the hands of the HTTP side. After a dispatch exactly one ending is reported; `abandon` is the net."""
 
+    __slots__ = ("_dispatched", "_driver", "_outcome", "_over", "_turn", "_waiter")
+
     def __init__(self, driver: "Driver", turn: TurnId) -> None:
         self._driver = driver
         self._turn = turn
-        self._decided: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._outcome: Outcome | None = None
+        self._waiter: asyncio.Future[None] | None = None
         self._dispatched = False
         self._over = False
 
     @property
     def decided(self) -> bool:
         """Whether the decision is there already."""
-        return self._decided.done()
+        return self._outcome is not None
 
     @property
     def over(self) -> bool:
@@ -55,16 +58,19 @@ class Ticket:
         return self._over
 
     async def decision(self) -> Outcome:
-        """Where the turn goes, or that it is refused. Cancelling the wait leaves the turn held."""
-        return await asyncio.shield(self._decided)
+        """Where the turn goes, or that it is refused. Cancelling the wait leaves the turn held. For one at a time."""
+        while self._outcome is None:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        return self._outcome
 
     def take(self, outcome: Outcome) -> None:
         """Called by the driver."""
-        if self._decided.done():
-            self._decided = asyncio.get_running_loop().create_future()
-        self._decided.set_result(outcome)
+        self._outcome = outcome
         self._dispatched = isinstance(outcome, DispatchTurn)
         self._over = not self._dispatched
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     def first_token(self) -> None:
         """The first output was seen."""
@@ -82,7 +88,7 @@ class Ticket:
     def failed(self, cause: str, *, retryable: bool) -> None:
         """The engine refused or broke off. After a retryable failure `decision` tells what comes next."""
         if retryable:
-            self._decided = asyncio.get_running_loop().create_future()
+            self._outcome = None
         else:
             self._over = True
         self._driver.feed(TurnFailed(self._driver.clock.now(), self._turn, cause, retryable))
@@ -208,18 +214,21 @@ class Driver:
         self.feed(replace(ready, at=self.clock.now()))
 
     def _arm(self) -> None:
+        """A timer that is due no later than needed is left alone: it looks again when it fires."""
         due = self.scheduler.next_wakeup()
-        if due == self._timer_at and self._timer is not None:
+        if due is None or (self._timer_at is not None and self._timer_at <= due):
             return
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
         self._timer_at = due
-        if due is not None:
-            delay_seconds = max(0.0, self.clock.wall_seconds(due - self.clock.now()))
-            self._timer = asyncio.get_running_loop().call_later(delay_seconds, self._wake)
+        delay_seconds = max(0.0, self.clock.wall_seconds(due - self.clock.now()))
+        self._timer = asyncio.get_running_loop().call_later(delay_seconds, self._wake)
 
     def _wake(self) -> None:
         self._timer = None
         self._timer_at = None
-        self.feed(WakeUp(self.clock.now()))
+        due = self.scheduler.next_wakeup()
+        if due is not None and due <= self.clock.now():
+            self.feed(WakeUp(self.clock.now()))
+        else:
+            self._arm()

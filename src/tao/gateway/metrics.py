@@ -6,7 +6,7 @@ Spans are model seconds. Labels are bounded: replicas, reasons and causes, never
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -31,6 +31,7 @@ from tao.core.events import (
     TurnProgress,
 )
 from tao.core.ids import ReplicaId, SessionId, TurnId
+from tao.gateway.counts import Counted, Timed
 from tao.gateway.creditmetrics import CREDIT
 from tao.gateway.gauges import LIVE, RETURNS, Described, LiveState, ReturnsSoFar
 from tao.gateway.kvmetrics import WATCH
@@ -97,7 +98,7 @@ class GatewayMetrics:
         self.registry = CollectorRegistry()
         self._arrived: dict[TurnId, _Arrived] = {}
         self._home: dict[SessionId, ReplicaId] = {}
-        counters = {of.name: Counter(*of, registry=self.registry) for of in COUNTED}
+        counters = {of.name: Counted(of) for of in COUNTED}
         self._turns = counters["tao_turns_total"]
         self._dispatches = counters["tao_dispatches_total"]
         self._refusals = counters["tao_refusals_total"]
@@ -111,9 +112,10 @@ class GatewayMetrics:
         self._estimated = counters["tao_tokens_estimated_total"]
         self._reports = counters["tao_tool_reports_total"]
         hold, ttft = TIMED
-        self._hold = Histogram(*hold, buckets=HOLD_BUCKETS, registry=self.registry)
-        self._ttft = Histogram(*ttft, buckets=TTFT_BUCKETS, registry=self.registry)
-        self.registry.register(LiveState(scheduler, planner))
+        self._hold = Timed(hold, HOLD_BUCKETS)
+        self._ttft = Timed(ttft, TTFT_BUCKETS)
+        for shown in (*counters.values(), self._hold, self._ttft, LiveState(scheduler, planner)):
+            self.registry.register(shown)
         if calibration is not None:
             self.registry.register(ReturnsSoFar(calibration))
 
@@ -127,7 +129,7 @@ class GatewayMetrics:
 
     def tool_reported(self, event: str, outcome: str) -> None:
         """Count one report of the tools API; both labels are from closed lists."""
-        self._reports.labels(event, outcome).inc()
+        self._reports.add((event, outcome))
 
     def observe(self, event: Event, commands: Sequence[Command]) -> None:
         """Fold one event and its commands in."""
@@ -151,50 +153,50 @@ class GatewayMetrics:
             case PlanReady():
                 self._planned(event, commands)
             case PlanFailed():
-                self._plans.labels("none", "failed").inc()
+                self._plans.add(("none", "failed"))
         for command in commands:
             self._fold(command)
 
     def _fold(self, command: Command) -> None:
         match command:
             case DispatchTurn():
-                self._dispatches.labels(command.replica, command.reason.value).inc()
+                self._dispatches.add((command.replica, command.reason.value))
                 self._hold.observe(command.hold_seconds)
             case RefuseTurn():
-                self._refusals.labels(command.cause.value).inc()
+                self._refusals.add((command.cause.value,))
                 self._ended(command.turn, "refused")
             case InterruptSession():
-                self._interrupts.labels(command.reason.value).inc()
+                self._interrupts.add((command.reason.value,))
             case AdmitSession():
                 before = self._home.get(command.session)
                 self._home[command.session] = command.replica
                 if before is not None and before != command.replica:
-                    self._migrations.inc()
+                    self._migrations.add()
             case CloseSession():
                 self._home.pop(command.session, None)
-                self._closed.labels(command.cause.value).inc()
+                self._closed.add((command.cause.value,))
 
     def _planned(self, event: PlanReady, commands: Sequence[Command]) -> None:
-        self._plans.labels(event.solver, event.status).inc()
+        self._plans.add((event.solver, event.status))
         admitted = {command.session for command in commands if isinstance(command, AdmitSession)}
         dropped = sum(session not in admitted for session, _ in event.assignments)
-        self._plan_sessions_dropped.inc(dropped)
-        self._plans_dropped.inc(bool(event.assignments) and dropped == len(event.assignments))
+        self._plan_sessions_dropped.add(by=dropped)
+        self._plans_dropped.add(by=bool(event.assignments) and dropped == len(event.assignments))
 
     def _finished(self, event: TurnFinished) -> None:
         arrived = self._arrived.get(event.turn)
         self._ended(event.turn, "finished")
         if event.usage is None and arrived is not None:
-            self._estimated.labels("prompt").inc(arrived.prompt_tokens)
-            self._estimated.labels("output").inc(arrived.output_tokens)
+            self._estimated.add(("prompt",), arrived.prompt_tokens)
+            self._estimated.add(("output",), arrived.output_tokens)
         if event.usage is not None:
-            self._tokens.labels("prompt").inc(event.usage.prompt_tokens)
-            self._tokens.labels("cached").inc(event.usage.cached_tokens or 0)
-            self._tokens.labels("output").inc(event.usage.output_tokens)
+            self._tokens.add(("prompt",), event.usage.prompt_tokens)
+            self._tokens.add(("cached",), event.usage.cached_tokens or 0)
+            self._tokens.add(("output",), event.usage.output_tokens)
 
     def _ended(self, turn: TurnId, outcome: str) -> None:
         if self._arrived.pop(turn, None) is not None:
-            self._turns.labels(outcome).inc()
+            self._turns.add((outcome,))
 
 
 class _WithoutCreated(CollectorRegistry):
