@@ -92,14 +92,25 @@ def test_a_session_that_closes_while_away_teaches_at_least_this_long() -> None:
 
 def test_predicted_is_compared_with_actual() -> None:
     readiness = ToolReadiness(BackoffHistogram())
+    calibration = readiness.judged()
     for _ in range(30):
         readiness.observe(ToolStarted(0.0, ID, "", (BASH,)))
         readiness.observe(ToolEnded(2.0, ID, "", (BASH,), 2.0))
-    known = readiness.calibration.by_tool["bash"]
+    known = calibration.by_tool["bash"]
     assert known.calls == 30
     assert known.within_half_second >= 25
     assert known.absolute_error_seconds == pytest.approx(3.0, abs=12.0)
     assert known.to_json()["coverage"]["80"] > 0.8  # type: ignore[index]
+
+
+def test_forecasts_are_judged_from_when_somebody_asks() -> None:
+    readiness = ToolReadiness(BackoffHistogram())
+    for asked in (False, True):
+        if asked:
+            assert readiness.judged().by_tool == {}
+        readiness.observe(ToolStarted(0.0, ID, "", (BASH,)))
+        readiness.observe(ToolEnded(2.0, ID, "", (BASH,), 2.0))
+    assert readiness.judged().by_tool["bash"].calls == 1
 
 
 def test_calibration_is_bounded_whatever_the_tools_are_called() -> None:

@@ -70,11 +70,12 @@ def test_tools_that_are_named_later_replace_the_forecast(w: World, readiness: To
 
 
 def test_what_was_named_later_is_what_the_calibration_counts(w: World, readiness: ToolReadiness) -> None:
+    calibration = readiness.judged()
     w.finish("t1", tools=())
     w.after(0.01).tool_began("s", "build")
     w.after(300).tool_finished("s")
-    assert list(readiness.calibration.by_tool) == ["build"]
-    assert readiness.calibration.by_tool["build"].covered[1] == 1
+    assert list(calibration.by_tool) == ["build"]
+    assert calibration.by_tool["build"].covered[1] == 1
 
 
 def test_measured_parallel_tools_teach_one_by_one_and_not_once_more_together(

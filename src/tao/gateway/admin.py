@@ -107,7 +107,7 @@ class Admin:
         if self._prediction is not None:
             state["prediction"] = {
                 "predictor": self._prediction.predictor.name,
-                "tools": self._prediction.calibration.to_json(),
+                "tools": self._prediction.judged().to_json(),
             }
         return _json(200, state)
 

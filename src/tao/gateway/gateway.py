@@ -79,7 +79,7 @@ class Gateway:
         scheduler = Scheduler(policy, config.scheduler.settings())
         planner = Planner(solver or PlanWorker(), config.plan_deadline_seconds)
         prediction = prediction_of(policy)
-        calibration = None if prediction is None else prediction.calibration
+        calibration = None if prediction is None else prediction.judged()
         metrics = GatewayMetrics(scheduler, planner.figures, calibration)
         self.driver = Driver(scheduler, clock, planner, (metrics.observe, *observers))
         self._tools = ToolService(self.driver, metrics.tool_reported)

@@ -19,6 +19,7 @@ from tao.core.session import Replica, ReplicaState, Session, Turn
 from tao.policies.credit import Credit
 from tao.policies.fruitless import FruitlessDecision, Question
 from tao.policies.interruption import InterruptOrder, Lease, overcommitted_interrupts
+from tao.policies.needs import PoolNeeds
 from tao.policies.pacing import Pacing
 from tao.policies.readiness import Readiness
 from tao.policies.room import AdmissionRoom
@@ -57,6 +58,7 @@ class JointPolicy:
         self._name = name
         self._parts = parts
         self._last = FruitlessDecision()
+        self._needs = PoolNeeds(self._needed_tokens)
 
     @property
     def name(self) -> str:
@@ -108,29 +110,17 @@ class JointPolicy:
     def decide(self, view: View, at: float) -> Decision:
         self._parts.pacing.planned(at)
         free_tokens = {r.id: self._offered_tokens(view, r) for r in view.up_replicas()}
-        everywhere = tuple(free_tokens)
-        most_tokens = max(free_tokens.values(), default=0)
-        weights: dict[SessionId, tuple[int, bool]] = {}
-        somebody_fits = choosy = False
-        for session in map(view.sessions.__getitem__, view.pool):
-            needed_tokens, is_aged = (
-                self._needed_tokens(view, session),
-                self._waited_too_long(view, session, at),
-            )
-            if needed_tokens <= most_tokens or is_aged:
-                eligible = _eligible(view, session, everywhere)
-                if not eligible:
-                    continue  # nobody serves it: no plan can place it
-                weights[session.id] = needed_tokens, is_aged
-                somebody_fits = somebody_fits or needed_tokens <= most_tokens
-                choosy = choosy or eligible is not everywhere
-        if not somebody_fits:
+        needs = self._needs.of(view)
+        if not _somebody_fits(needs, free_tokens):
             return Decision()  # nobody can be placed, and nobody has to be kept from the room of another
-        if self._last.would_come_again(None if choosy else Question(weights, free_tokens)):
+        everywhere = tuple(free_tokens)
+        taking_part = self._taking_part(view, needs, free_tokens, everywhere, at)
+        if taking_part is None:
             return Decision()
-        ranks = ranks_of([view.sessions[name] for name in weights])
+        ranks = ranks_of([view.sessions[name] for name in taking_part])
         candidates = tuple(
-            self._candidate(view, view.sessions[name], everywhere, at, ranks.get(name, 0)) for name in weights
+            self._candidate(view, view.sessions[name], everywhere, at, ranks.get(name, 0))
+            for name in taking_part
         )
         parts = self._parts
         slots = {replica: view.free_slots(replica) for replica in free_tokens}
@@ -140,6 +130,36 @@ class JointPolicy:
                 parts.solver, free_tokens, candidates, parts.wait_seconds_max, free_slots or None
             )
         )
+
+    def _taking_part(
+        self,
+        view: View,
+        needs: Sequence[tuple[Session, int]],
+        free_tokens: Mapping[ReplicaId, int],
+        everywhere: tuple[ReplicaId, ...],
+        at: float,
+    ) -> Sequence[SessionId] | None:
+        """Who is worth a plan: whoever fits somewhere, and whoever waited too long. None where a plan can place nobody."""
+        bound_seconds = self._parts.wait_seconds_max
+        most_tokens = max(free_tokens.values())
+        weights: dict[SessionId, tuple[int, bool]] = {}
+        somebody_fits = choosy = False
+        for session, needed_tokens in needs:
+            # who waited too long takes part even where it fits nowhere: room is kept for it
+            is_aged = bound_seconds is not None and view.waited_seconds(session, at) >= bound_seconds
+            fits = needed_tokens <= most_tokens
+            if not fits and not is_aged:
+                continue
+            eligible = _eligible(view, session, everywhere)
+            if eligible:  # else nobody serves it: no plan can place it
+                weights[session.id] = needed_tokens, is_aged
+                somebody_fits = somebody_fits or fits
+                choosy = choosy or eligible is not everywhere
+        if not somebody_fits or self._last.would_come_again(
+            None if choosy else Question(weights, free_tokens)
+        ):
+            return None
+        return tuple(weights)
 
     def select(
         self,
@@ -170,11 +190,6 @@ class JointPolicy:
             told["return"] = dict(self._parts.readiness.explain(session, at))
         return told
 
-    def _waited_too_long(self, view: View, session: Session, at: float) -> bool:
-        """Such a session takes part in the plan even where it fits nowhere: room is kept for it."""
-        bound = self._parts.wait_seconds_max
-        return bound is not None and view.waited_seconds(session, at) >= bound
-
     def _offered_tokens(self, view: View, replica: Replica) -> int:
         """Room for admissions: none where every slot is taken."""
         slots = view.free_slots(replica.id)
@@ -203,6 +218,12 @@ class JointPolicy:
             eligible=None if eligible is everywhere else eligible,
             rank=rank,
         )
+
+
+def _somebody_fits(needs: Iterable[tuple[Session, int]], free_tokens: Mapping[ReplicaId, int]) -> bool:
+    """Whether the session that needs least fits where there is most room."""
+    least_tokens = min((needed_tokens for _, needed_tokens in needs), default=None)
+    return least_tokens is not None and least_tokens <= max(free_tokens.values(), default=-1)
 
 
 def _eligible(view: View, session: Session, everywhere: tuple[ReplicaId, ...]) -> tuple[ReplicaId, ...]:

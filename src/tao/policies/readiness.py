@@ -96,20 +96,25 @@ class _Away:
 
 
 class ToolReadiness:
-    """Completion observed, then a promised return, then the forecast, made anew every `refresh_seconds`.
-
-    `calibration` compares the forecasts made at the start with what came.
-    """
+    """Completion observed, then a promised return, then the forecast, made anew every `refresh_seconds`."""
 
     def __init__(
         self, predictor: ReturnPredictor, rule: ReadyRule | None = None, refresh_seconds: float = 10.0
     ) -> None:
         self.predictor = predictor
-        self.calibration = ReturnCalibration()
+        self._calibration: ReturnCalibration | None = None
         self._rule = rule or ReadyRule()
         self._refresh_seconds = refresh_seconds
         self._away: dict[SessionId, _Away] = {}
         self._parallel: dict[SessionId, tuple[Absence, float]] = {}  # over, and not taught yet
+
+    def judged(self) -> ReturnCalibration:
+        """The forecasts made at the start of absences against what came, since the first time that this was asked for:
+        to judge costs as much as to forecast, and where nobody reads it nobody pays for it.
+        """
+        if self._calibration is None:
+            self._calibration = ReturnCalibration()
+        return self._calibration
 
     def ready(self, session: Session, at: float) -> int:
         phase = session.phase
@@ -187,8 +192,8 @@ class ToolReadiness:
         """Parallel tools teach as one only where nobody measures each of them, which may be told after their end."""
         absence = Absence(fact.tools, fact.tenant, fact.session)
         known = self._away.pop(fact.session, None)
-        if known is not None:
-            self.calibration.record(known.absence, known.first, fact.duration_seconds)
+        if known is not None and self._calibration is not None:
+            self._calibration.record(known.absence, known.first, fact.duration_seconds)
         if len(fact.tools) <= 1:
             self.predictor.learn(absence, fact.duration_seconds)
         elif known is None or not known.measured:

@@ -4,6 +4,8 @@ Each scored call tells the least nominal level whose central interval would have
 level is what that level really covers; `widened` inverts this. Old calls are forgotten exponentially.
 """
 
+from bisect import bisect_left
+from itertools import accumulate
 from math import ceil
 
 from tao.policies.returns.port import LearnedStateError
@@ -19,6 +21,7 @@ class IntervalCoverage:
 
     def __init__(self) -> None:
         self._masses = [0.0, *([PRIOR_WEIGHT / STEPS] * STEPS)]  # nothing scored: levels are what they claim
+        self._held: list[float] = []  # up to and with each field; made when it is asked for
 
     def add(self, surprise: float) -> None:
         """`surprise`: the least level that would have held the truth, 0 to 1."""
@@ -27,18 +30,21 @@ class IntervalCoverage:
             keep = (WEIGHT_MAX - 1.0) / weight
             self._masses = [mass * keep for mass in self._masses]
         self._masses[ceil(min(surprise, 1.0) * STEPS)] += 1.0
+        self._held = []
 
     def widened(self, level: float) -> float:
         """The nominal level that covered `level` of the calls and of one more that it will be asked about (the
         finite-sample correction of conformal prediction), linear between steps.
         """
-        wanted = level * (sum(self._masses) + 1.0)
-        held = 0.0
-        for step, mass in enumerate(self._masses):
-            if mass and held + mass >= wanted:
-                return 0.0 if step == 0 else (step - 1 + (wanted - held) / mass) / STEPS
-            held += mass
-        return 1.0
+        if not self._held:
+            self._held = list(accumulate(self._masses))
+        wanted = level * (self._held[-1] + 1.0)
+        step = bisect_left(self._held, wanted)
+        if step == 0:
+            return 0.0
+        if step > STEPS:
+            return 1.0
+        return (step - 1 + (wanted - self._held[step - 1]) / self._masses[step]) / STEPS
 
     def to_json(self) -> list[float]:
         return [round(mass, 4) for mass in self._masses]
