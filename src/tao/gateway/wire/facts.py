@@ -6,6 +6,8 @@ of prompt tokens include cached ones in every dialect. It must not know SSE, JSO
 
 from dataclasses import dataclass, field
 
+import msgspec
+
 from tao.gateway.wire.toolcalls import ToolCall, ToolObservation, fenced_tool, observe_tools
 
 ARGUMENT_CHARS_MAX = 65_536
@@ -15,8 +17,7 @@ ERROR_CHARS_MAX = 512
 ID_CHARS_MAX = 256
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(msgspec.Struct, frozen=True):
     """Token counts the engine reported. `prompt_tokens` includes `cached_tokens` (None = not reported)."""
 
     prompt_tokens: int
@@ -24,8 +25,7 @@ class Usage:
     output_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseFacts:
+class ResponseFacts(msgspec.Struct, frozen=True):
     """Everything observed in one answer.
 
     `output_deltas` counts the stream's pieces of output and `output_chars` their size: the basis of a token

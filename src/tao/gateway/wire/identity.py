@@ -8,9 +8,10 @@ earlier ones (prompt fingerprints, response ids) is in `sessions`.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
+
+import msgspec
 
 from tao.gateway.wire import lenient
 from tao.gateway.wire.headers import Headers
@@ -55,8 +56,7 @@ class IdentitySource(StrEnum):
     ANONYMOUS = "anonymous"
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True):
     """One id that a request carries, the field it stands in, and how strong that field is."""
 
     source: IdentitySource
@@ -64,8 +64,7 @@ class Claim:
     value: str
 
 
-@dataclass(frozen=True, slots=True)
-class Claims:
+class Claims(msgspec.Struct, frozen=True):
     """All that one request says of its identity.
 
     `ids` are in order of precedence. `agent` names a lineage of its own within the session (a sub-agent of

@@ -17,7 +17,9 @@ A line is kept as a few digests (at most 1 KiB a session), never as text. It mus
 """
 
 import struct
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+import msgspec
 
 from tao.core.events import TurnKind
 from tao.gateway.wire.prefix import DIGEST_BYTES, TEXT_BLOCK_BYTES, PromptChain, digest
@@ -29,8 +31,7 @@ SIDE_CHECKPOINTS_MAX = 6
 _CHECKPOINT = struct.Struct(f"<II{DIGEST_BYTES}s")
 
 
-@dataclass(frozen=True, slots=True)
-class Continuation:
+class Continuation(msgspec.Struct, frozen=True):
     """How a turn relates to its session.
 
     `shared_bytes` of the prompt's text are a prefix of the line it continues; `reason` is a short phrase for
@@ -42,8 +43,7 @@ class Continuation:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(msgspec.Struct, frozen=True):
     """One chain of prompts: root, size, and checkpoints (message number, bytes, digest) packed, oldest first."""
 
     root: bytes
@@ -175,5 +175,5 @@ class SessionLines:
 
     def _remember(self, line: Line) -> None:
         keep = SIDE_CHECKPOINTS_MAX * _CHECKPOINT.size
-        self.others.insert(0, replace(line, checkpoints=line.checkpoints[-keep:]))
+        self.others.insert(0, msgspec.structs.replace(line, checkpoints=line.checkpoints[-keep:]))
         del self.others[SIDE_LINES_MAX:]

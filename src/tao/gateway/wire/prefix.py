@@ -9,7 +9,6 @@ not know sessions.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
@@ -46,8 +45,7 @@ _PAIRS_MAX = 16
 _PAIR_BYTES_MIN = 160
 
 
-@dataclass(frozen=True, slots=True)
-class PromptChain:
+class PromptChain(msgspec.Struct, frozen=True):
     """A prompt as digests.
 
     `digests[i]` covers messages 0..i (without the root), `sizes[i]` is the text bytes up to and with message

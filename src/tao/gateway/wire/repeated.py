@@ -5,8 +5,6 @@ are the texts: a chunk is split at the frame and its texts are decoded together.
 another text in its place it must still read as a plain event with that text. It must not know dialects.
 """
 
-from dataclasses import dataclass
-
 import msgspec
 
 from tao.gateway.wire.facts import FactsBuilder
@@ -18,8 +16,7 @@ _PROOF_BYTES = b"\\u0000 another text"
 _TEXT = msgspec.json.Decoder(str)
 
 
-@dataclass(frozen=True, slots=True)
-class RepeatedEvent:
+class RepeatedEvent(msgspec.Struct, frozen=True):
     """The bytes before the text and those after it, up to the event's end."""
 
     before: bytes

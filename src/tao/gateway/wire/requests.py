@@ -6,8 +6,9 @@ policies.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from tao.gateway.wire import lenient
 from tao.gateway.wire.dialects import Dialect, dialect_of
@@ -29,8 +30,7 @@ class MalformedRequestError(ValueError):
     """The request cannot be read; the message names what is wrong and goes to the client (400)."""
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedRequest:
+class ParsedRequest(msgspec.Struct, frozen=True):
     """A request as TAO sees it.
 
     `body` is the decoded JSON object, empty for pass-through requests and for bodies in a content coding that

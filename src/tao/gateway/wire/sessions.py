@@ -16,6 +16,8 @@ instead.
 import re
 from dataclasses import dataclass, field
 
+import msgspec
+
 from tao.core.events import TurnKind
 from tao.gateway.wire.headers import Headers
 from tao.gateway.wire.hints import RequestHints, read_hints
@@ -36,8 +38,7 @@ class IdentityConflictError(ValueError):
     """Explicit ids of one request contradict one another (strict identity); the message goes to the client."""
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(msgspec.Struct, frozen=True):
     """Who a turn belongs to. Ids are scoped by tenant; `parent` and `group` may name sessions never seen."""
 
     session_id: str
@@ -47,8 +48,7 @@ class Identity:
     group: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Resolution:
+class Resolution(msgspec.Struct, frozen=True):
     """The answer for one request.
 
     `pinned_replica` holds the response that the request continues. `conflicts` are for the log.
