@@ -21,7 +21,7 @@ class Scales:
 
 
 def known(needs: PoolNeeds, w: World) -> dict[str, int]:
-    return {session.id: needed_tokens for session, needed_tokens in needs.of(w.scheduler.view)}
+    return {need.session.id: need.tokens for need in needs.of(w.scheduler.view)}
 
 
 def test_only_who_changed_is_weighed_again() -> None:

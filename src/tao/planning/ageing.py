@@ -14,6 +14,7 @@ eligible knapsack for the oldest item alone until it fits. Then the assumption i
 and that no item weighs more than an empty knapsack.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -59,7 +60,8 @@ def hold_back(problem: Problem) -> Problem:
     if any(_fits(oldest, knapsack) for knapsack in usable):
         return problem
     kept = min(usable, key=lambda knapsack: (-knapsack.capacity_tokens, knapsack.id)).id
-    items = (item if item is oldest else _without(item, kept) for item in problem.items)
+    closing = _Closing(kept)
+    items = (item if item is oldest else closing.to(item) for item in problem.items)
     return replace(problem, items=tuple(items))
 
 
@@ -67,11 +69,22 @@ def _fits(item: Item, knapsack: Knapsack) -> bool:
     return item.weight_tokens <= knapsack.capacity_tokens and knapsack.slots != 0
 
 
-def _without(item: Item, knapsack_id: str) -> Item:
-    values = item.values
-    if isinstance(values, SparseValues):
-        eligible = tuple(b for b in values.eligible if b != knapsack_id)
-        credit = {b: k for b, k in values.credit.items() if b != knapsack_id}
-        return replace(item, values=SparseValues(eligible, credit, values.readiness, values.footprint))
-    kept: dict[str, Triple] = {b: triple for b, triple in values.items() if b != knapsack_id}
-    return replace(item, values=kept)
+class _Closing:
+    """Takes one knapsack from items. Items that shared their `eligible` share what is left of it."""
+
+    def __init__(self, knapsack_id: str) -> None:
+        self._closed = knapsack_id
+        self._left: dict[tuple[str, ...], tuple[str, ...]] = {}
+
+    def to(self, item: Item) -> Item:
+        closed, values = self._closed, item.values
+        kept: Mapping[str, Triple]
+        if isinstance(values, SparseValues):
+            left = self._left.get(values.eligible)
+            if left is None:
+                left = self._left[values.eligible] = tuple(b for b in values.eligible if b != closed)
+            credit = {b: k for b, k in values.credit.items() if b != closed}
+            kept = SparseValues(left, credit, values.readiness, values.footprint)
+        else:
+            kept = {b: triple for b, triple in values.items() if b != closed}
+        return Item(item.id, item.weight_tokens, kept, item.home, item.waited_seconds)

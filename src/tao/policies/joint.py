@@ -7,6 +7,7 @@ ablations are choices of parts (`catalogue`).
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from tao.core.commands import Reason
 from tao.core.events import PlanReady
@@ -19,7 +20,7 @@ from tao.core.session import Replica, ReplicaState, Session, Turn
 from tao.policies.credit import Credit
 from tao.policies.fruitless import FruitlessDecision, Question
 from tao.policies.interruption import InterruptOrder, Lease, overcommitted_interrupts
-from tao.policies.needs import PoolNeeds
+from tao.policies.needs import Need, PoolNeeds
 from tao.policies.pacing import Pacing
 from tao.policies.readiness import Readiness
 from tao.policies.room import AdmissionRoom
@@ -134,7 +135,7 @@ class JointPolicy:
     def _taking_part(
         self,
         view: View,
-        needs: Sequence[tuple[Session, int]],
+        needs: Sequence[Need],
         free_tokens: Mapping[ReplicaId, int],
         everywhere: tuple[ReplicaId, ...],
         at: float,
@@ -142,19 +143,23 @@ class JointPolicy:
         """Who is worth a plan: whoever fits somewhere, and whoever waited too long. None where a plan can place nobody."""
         bound_seconds = self._parts.wait_seconds_max
         most_tokens = max(free_tokens.values())
+        up = view.up_replicas()
         weights: dict[SessionId, tuple[int, bool]] = {}
         somebody_fits = choosy = False
-        for session, needed_tokens in needs:
+        for need in needs:
+            session, fits = need.session, need.tokens <= most_tokens
             # who waited too long takes part even where it fits nowhere: room is kept for it
             is_aged = bound_seconds is not None and view.waited_seconds(session, at) >= bound_seconds
-            fits = needed_tokens <= most_tokens
             if not fits and not is_aged:
                 continue
-            eligible = _eligible(view, session, everywhere)
-            if eligible:  # else nobody serves it: no plan can place it
-                weights[session.id] = needed_tokens, is_aged
+            serving = view.eligible_replicas(session)
+            if serving:  # else nobody serves it: no plan can place it
+                weights[session.id] = need.tokens, is_aged
                 somebody_fits = somebody_fits or fits
-                choosy = choosy or eligible is not everywhere
+                choosy = choosy or (
+                    (serving is not up or session.pinned is not None)
+                    and _eligible(view, session, everywhere) is not everywhere
+                )
         if not somebody_fits or self._last.would_come_again(
             None if choosy else Question(weights, free_tokens)
         ):
@@ -220,10 +225,12 @@ class JointPolicy:
         )
 
 
-def _somebody_fits(needs: Iterable[tuple[Session, int]], free_tokens: Mapping[ReplicaId, int]) -> bool:
+def _somebody_fits(needs: Sequence[Need], free_tokens: Mapping[ReplicaId, int]) -> bool:
     """Whether the session that needs least fits where there is most room."""
-    least_tokens = min((needed_tokens for _, needed_tokens in needs), default=None)
-    return least_tokens is not None and least_tokens <= max(free_tokens.values(), default=-1)
+    if not needs or not free_tokens:
+        return False
+    least_tokens: int = min(map(attrgetter("tokens"), needs))
+    return least_tokens <= max(free_tokens.values())
 
 
 def _eligible(view: View, session: Session, everywhere: tuple[ReplicaId, ...]) -> tuple[ReplicaId, ...]:

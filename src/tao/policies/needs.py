@@ -4,29 +4,39 @@ Past the knee most decisions find the same sessions waiting as the one before, s
 session's epoch tells: it moves on with whatever a plan is computed from. It must not know replicas, values or plans.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from tao.core.ids import SessionId
 from tao.core.ports import View
 from tao.core.session import Session
 
 
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a session needed in tokens when it was at this epoch."""
+
+    session: Session
+    epoch: int
+    tokens: int
+
+
 class PoolNeeds:
-    """The pool with what each session needs, in tokens, as `weigh` says it."""
+    """The pool with what each session needs, as `weigh` says it."""
 
     def __init__(self, weigh: Callable[[View, Session], int]) -> None:
         self._weigh = weigh
-        self._known: dict[SessionId, tuple[Session, int, int]] = {}
+        self._known: dict[SessionId, Need] = {}
 
-    def of(self, view: View) -> list[tuple[Session, int]]:
-        """Sessions of the pool in its order, each with the tokens that it needs."""
+    def of(self, view: View) -> Sequence[Need]:
+        """Of each session of the pool, in the pool's order."""
         sessions, known = view.sessions, self._known
-        present: dict[SessionId, tuple[Session, int, int]] = {}
+        present: dict[SessionId, Need] = {}
         for name in view.pool:
-            session, before = sessions[name], known.get(name)
+            session, need = sessions[name], known.get(name)
             # a session that was closed and came back under its name is another record, with epochs of its own
-            if before is None or before[0] is not session or before[1] != session.epoch:
-                before = session, session.epoch, self._weigh(view, session)
-            present[name] = before
+            if need is None or need.session is not session or need.epoch != session.epoch:
+                need = Need(session, session.epoch, self._weigh(view, session))
+            present[name] = need
         self._known = present
-        return [(session, needed_tokens) for session, _, needed_tokens in present.values()]
+        return tuple(present.values())

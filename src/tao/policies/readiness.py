@@ -155,11 +155,13 @@ class ToolReadiness:
         if promised_at is not None:
             return at - promised_at > self._rule.lease_seconds
         elapsed_seconds = at - phase.since
+        lease_seconds = self._rule.lease_seconds if phase.tools else self._rule.human_lease_seconds
+        if elapsed_seconds <= min(lease_seconds, self._refresh_seconds):
+            return False  # whatever was expected
         expected_seconds = self._forecast(session, phase, at).conservative_seconds
-        if phase.tools:
-            return elapsed_seconds - expected_seconds > self._rule.lease_seconds
-        believed_seconds = min(expected_seconds, HUMAN_BELIEF_SECONDS)
-        return elapsed_seconds - believed_seconds > self._rule.human_lease_seconds
+        if not phase.tools:
+            expected_seconds = min(expected_seconds, HUMAN_BELIEF_SECONDS)
+        return elapsed_seconds - expected_seconds > lease_seconds
 
     def observe(self, fact: Fact) -> None:
         match fact:
