@@ -295,6 +295,7 @@ async def test_an_operators_word_counts_more_than_the_sources() -> None:
             assert one.url[7:] not in await listed(front)
             await change(front, "", url=one.url)
             assert one.url[7:] in await listed(front)
+            await until(lambda: len(front.events(ReplicaJoined)) == 3)
             source.tell(two.url)
             # It was no replica of the operator's own: it goes with its source.
             await until(lambda: len(front.events(ReplicaRemoved)) >= 2)

@@ -56,7 +56,10 @@ async def test_an_unknown_model_is_refused_with_the_models_that_there_are(
         answer = await front.http.post(path, json=body)
         assert answer.status_code == 404
         told = answer.json()["error"]
-        assert "'huge' is served by no replica; there are: small, large, large-sql" in told["message"]
+        assert (
+            "The model `huge` does not exist on any replica; there are: small, large, large-sql"
+            in told["message"]
+        )
         assert error.items() <= told.items()
         assert small.asked == large.asked == []
         assert front.turns() == 0

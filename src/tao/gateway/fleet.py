@@ -28,6 +28,8 @@ from tao.gateway.sources import replica_name
 
 UNKNOWN_CAPACITY_TOKENS = 1 << 40
 """Stands for a capacity nobody told: such a replica is never full for TAO, and `/state` says so."""
+NAME_SHOWN_MAX = 200
+"""Characters of a client's own word that a message repeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,7 @@ class Fleet:
             if name in served:
                 return name
         raise UnknownModelError(
-            f"the model {asked!r} is served by no replica; there are: {', '.join(served)}"
+            f"The model `{asked[:NAME_SHOWN_MAX]}` does not exist on any replica; there are: {', '.join(served)}"
         )
 
     def suspect(self, replica: ReplicaId) -> None:
