@@ -55,6 +55,7 @@ class ReadyAnswer:
     """An answer that has arrived."""
 
     status = 200
+    complete = True
     headers: RawHeaders = ((b"content-type", b"text/event-stream"),)
 
     def __init__(self, pieces: list[bytes]) -> None:

@@ -352,7 +352,7 @@ def test_the_quick_way_past_plain_text_sees_the_same(dialect: Dialect, events: l
     stream = sse([beginnings[dialect], *events])
     reader = reader_for(dialect)
     assert reader is not None
-    slow = _Stream(ObservedBody(""), reader, lambda data: None)
+    slow = _Stream(ObservedBody(""), reader, lambda data, into: None)
     slow.feed(stream)
     assert observe(dialect, [stream]) == slow.close()
 
@@ -385,7 +385,7 @@ def test_repeated_events_read_together_are_the_same_events(
     stream = b"".join(events)
     places = sorted({0, *(cut for cut in cuts if cut < len(stream)), len(stream)})
     pieces = [stream[start:end] for start, end in itertools.pairwise(places)]
-    one_by_one = _Stream(ObservedBody(""), OpenAiChoices(), lambda data: None)
+    one_by_one = _Stream(ObservedBody(""), OpenAiChoices(), lambda data, into: None)
     one_by_one.feed(stream)
     assert observe(Dialect.OPENAI_CHAT, pieces) == one_by_one.close()
 

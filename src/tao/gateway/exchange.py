@@ -64,7 +64,11 @@ class Answer(Protocol):
 
     @property
     def headers(self) -> RawHeaders:
-        """Without those that concern one connection only."""
+        """Names in lower case; without those that concern one connection only."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of the body is there, handed over or not."""
 
     def chunks(self) -> AsyncIterator[bytes]:
         """The body as it arrives, undecoded; raises `BrokenError`."""

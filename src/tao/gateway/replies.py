@@ -97,6 +97,17 @@ def header(headers: RawHeaders, name: bytes) -> bytes:
     return next((value for key, value in headers if key.lower() == name), b"").strip()
 
 
+def content_of(headers: RawHeaders) -> tuple[str, str]:
+    """Content type and content coding of an answer with these headers (lower-case names); empty where not named."""
+    kind = coding = b""
+    for name, value in headers:
+        if name == b"content-type":
+            kind = kind or value
+        elif name == b"content-encoding":
+            coding = coding or value
+    return kind.decode("latin-1").strip(), coding.decode("latin-1").strip()
+
+
 def takes_events(headers: RawHeaders) -> bool:
     """Whether an event of TAO's own can be put into an answer with these headers: a stream of events in plain text."""
     stream = header(headers, b"content-type").lower().startswith(b"text/event-stream")

@@ -5,6 +5,8 @@ the answer on while observing it; tell the core how it ended. Every path out giv
 """
 
 import asyncio
+import logging
+import time
 from dataclasses import dataclass
 
 import structlog
@@ -25,9 +27,9 @@ from tao.gateway.exchange import (
 from tao.gateway.fleet import Fleet
 from tao.gateway.replies import (
     REFUSALS,
+    content_of,
     decision_comment,
     decision_headers,
-    header,
     held_headers,
     refuse,
     session_headers,
@@ -106,7 +108,7 @@ class TurnService:
 
     async def serve(self, request: ClientRequest, parsed: ParsedRequest, client: Client) -> None:
         """Answer one turn. Raises `IdentityConflictError` before anything happened."""
-        resolution = self._sessions.resolve(parsed, asyncio.get_running_loop().time())
+        resolution = self._sessions.resolve(parsed, time.monotonic())
         turn = self._arrive(parsed, resolution, client)
         try:
             await self._serve(turn, request)
@@ -133,7 +135,7 @@ class TurnService:
 
     def expire(self) -> None:
         """Drop what was idle for too long; to be called now and then."""
-        now = asyncio.get_running_loop().time()
+        now = time.monotonic()
         self._sessions.expire(now)
         self._tokens.expire(now)
 
@@ -145,8 +147,9 @@ class TurnService:
         identity, chain = resolution.identity, resolution.chain
         text_bytes = chain.text_bytes if chain is not None else len(parsed.raw)
         prompt_tokens = self._tokens.prompt_tokens(identity.session_id, text_bytes)
-        if parsed.continues_stored:
-            prompt_tokens += self._footprint_tokens(SessionId(identity.session_id))
+        if parsed.continues_stored:  # the engine has what the request leaves out
+            known = self._driver.scheduler.view.sessions.get(SessionId(identity.session_id))
+            prompt_tokens += 0 if known is None else known.footprint_tokens
         if resolution.hints.tool_durations:
             self._tools.measured(identity.session_id, resolution.hints.tool_durations)
         if self._recorder is not None and chain is not None:
@@ -163,23 +166,19 @@ class TurnService:
             model=self._fleet.model_of(parsed.model),
             urgency=read_urgency(parsed.body, self._driver.clock),
         )
-        self._log.debug(
-            "turn",
-            session=identity.session_id,
-            turn=turn_id,
-            source=identity.source.value,
-            kind=resolution.turn.kind.value,
-            why=resolution.turn.reason,
-            prompt_tokens=event.prompt_tokens,
-        )
+        if self._log.is_enabled_for(logging.DEBUG):
+            self._log.debug(
+                "turn",
+                session=identity.session_id,
+                turn=turn_id,
+                source=identity.source.value,
+                kind=resolution.turn.kind.value,
+                why=resolution.turn.reason,
+                prompt_tokens=event.prompt_tokens,
+            )
         for conflict in resolution.conflicts:
             self._log.warning("contradicting session ids", session=identity.session_id, conflict=conflict)
         return _Turn(turn_id, parsed, resolution, client, self._driver.arrive(event))
-
-    def _footprint_tokens(self, session: SessionId) -> int:
-        """What the engine has stored of a session: the part of a continued response that the request leaves out."""
-        known = self._driver.scheduler.view.sessions.get(session)
-        return 0 if known is None else known.footprint_tokens
 
     async def _serve(self, turn: _Turn, request: ClientRequest) -> None:
         while True:
@@ -209,10 +208,8 @@ class TurnService:
     async def _decision(self, turn: _Turn) -> DispatchTurn | RefuseTurn:
         """Wait for the core. A held streaming client gets its headers and a sign of life after the grace."""
         keep = self._config.keep_alive
-        if not turn.parsed.stream:
-            return await turn.ticket.decision()
         wait_seconds = keep.grace_seconds
-        while not turn.ticket.decided:
+        while turn.parsed.stream and not turn.ticket.decided:
             try:
                 async with asyncio.timeout(wait_seconds):
                     return await turn.ticket.decision()
@@ -238,7 +235,10 @@ class TurnService:
     # --- the answer -------------------------------------------------------------------------------------------------
 
     async def _pass_on(self, turn: _Turn, outcome: DispatchTurn, answer: Answer) -> None:
-        observer = _observer(turn.dialect, answer)
+        kind, coding = content_of(answer.headers)
+        observer = observe_response(
+            turn.dialect, status=answer.status, content_type=kind, content_encoding=coding
+        )
         if turn.client.started and answer.status >= 400:
             await self._fail_in_stream(turn, answer, observer)
             return
@@ -269,6 +269,10 @@ class TurnService:
     async def _pump(self, turn: _Turn, answer: Answer, observer: ResponseObserver) -> None:
         told = 0
         async for chunk in answer.chunks():
+            early = turn.parsed.stream and not told and not answer.complete
+            if early:  # what a client waits for leaves before it is looked at
+                await turn.client.send(chunk)
+                await asyncio.sleep(0)
             observer.feed(chunk)
             seen = observer.output_deltas
             if seen and not told:
@@ -277,7 +281,8 @@ class TurnService:
             if seen - told >= PROGRESS_TOKENS:
                 turn.ticket.progress(seen)
                 told = seen
-            await turn.client.send(chunk)
+            if not early:
+                await turn.client.send(chunk)
 
     def _conclude(self, turn: _Turn, outcome: DispatchTurn, answer: Answer, facts: ResponseFacts) -> None:
         if answer.status >= 400 or facts.error is not None:
@@ -295,11 +300,13 @@ class TurnService:
         self._tools.acts(turn.session)
         self._sessions.answered(
             turn.session,
-            asyncio.get_running_loop().time(),
+            time.monotonic(),
             response_id=facts.response_id,
             call_ids=tuple(call.call_id for call in facts.tool_calls),
             replica=outcome.replica,
         )
+        if not self._log.is_enabled_for(logging.INFO):
+            return
         self._log.info(
             "turn finished",
             session=turn.session,
@@ -318,8 +325,7 @@ class TurnService:
             return None
         chain = turn.resolution.chain
         if chain is not None and not turn.parsed.continues_stored:
-            now = asyncio.get_running_loop().time()
-            self._tokens.learn(turn.session, chain.text_bytes, facts.usage.prompt_tokens, now)
+            self._tokens.learn(turn.session, chain.text_bytes, facts.usage.prompt_tokens, time.monotonic())
         return Usage(facts.usage.prompt_tokens, facts.usage.output_tokens, facts.usage.cached_tokens)
 
     async def _fail_in_stream(self, turn: _Turn, answer: Answer, observer: ResponseObserver) -> None:
@@ -342,9 +348,3 @@ class TurnService:
     def _end_session_if_due(self, turn: _Turn) -> None:
         if turn.resolution.identity.source is IdentitySource.ANONYMOUS or turn.resolution.hints.final:
             self.forget_session(turn.session)
-
-
-def _observer(dialect: Dialect, answer: Answer) -> ResponseObserver:
-    names = (b"content-type", b"content-encoding")
-    kind, coding = (header(answer.headers, name).decode("latin-1") for name in names)
-    return observe_response(dialect, status=answer.status, content_type=kind, content_encoding=coding)

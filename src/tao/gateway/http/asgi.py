@@ -176,7 +176,7 @@ def _request(scope: Scope, body: bytes) -> ClientRequest:
 
 
 async def _read_body(scope: Scope, receive: Receive, body_bytes_max: int) -> bytes:
-    if _declared_bytes(scope) > body_bytes_max and _expects_continue(scope):
+    if _expects_continue(scope) and _declared_bytes(scope) > body_bytes_max:
         raise _too_large(scope, body_bytes_max)
     pieces: list[bytes] = []
     size = 0

@@ -15,6 +15,8 @@ from tao.gateway.http.headers import end_to_end
 
 HEAD_BYTES_MAX = 256 * 1024
 BUFFER_HIGH_BYTES = 256 * 1024
+JOINED_BYTES_MAX = 64 * 1024
+"""A body so small is copied behind its head: cheaper than to write both."""
 
 _NO_BODY = frozenset({204, 304})
 
@@ -45,10 +47,10 @@ class EngineConnection(asyncio.Protocol):
         assert self._exchange is None
         self._exchange = Exchange(self, bodiless=bodiless)
         self.parser = httptools.HttpResponseParser(self._exchange)
-        if body:
-            self._transport.writelines((head, body))
+        if len(body) <= JOINED_BYTES_MAX:
+            self._transport.write(head + body)
         else:
-            self._transport.write(head)
+            self._transport.writelines((head, body))
         return self._exchange
 
     def release(self, *, reusable: bool) -> None:
@@ -129,7 +131,18 @@ class Exchange:
         self._keep_alive = False
         self._framed = True
         self._waiter: asyncio.Future[None] | None = None
-        self.last_byte_at = connection.loop.time()
+        self.loop = connection.loop
+        self.last_byte_at = self.loop.time()
+
+    @property
+    def head_done(self) -> bool:
+        """Whether status and headers are there."""
+        return self._head_done
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of the body has arrived."""
+        return self._body_done
 
     @property
     def untouched(self) -> bool:
@@ -177,7 +190,7 @@ class Exchange:
     def received(self, size: int) -> bool:
         """So many more bytes came from the engine; False where they are not wanted any more."""
         self._received_bytes += size
-        self.last_byte_at = self._connection.loop.time()
+        self.last_byte_at = self.loop.time()
         if not self._head_done and self._received_bytes > HEAD_BYTES_MAX:
             self.fail(f"the engine's headers exceed {HEAD_BYTES_MAX} bytes")
             self.wake()
@@ -259,9 +272,9 @@ class Exchange:
     def _resume_if_paused(self) -> None:
         if self._paused and not self._pieces:
             self._paused = False
-            self.last_byte_at = self._connection.loop.time()
+            self.last_byte_at = self.loop.time()
             self._connection.resume()
 
     async def _wait(self) -> None:
-        self._waiter = self._connection.loop.create_future()
+        self._waiter = self.loop.create_future()
         await self._waiter

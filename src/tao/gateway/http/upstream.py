@@ -102,22 +102,16 @@ class HttpUpstream:
         headers = request.headers if self._hops is None else self._hops.marked(request.headers)
         head = request_head(request.method, target, origin.authority, headers, len(request.body))
         exchange = connection.begin(head, request.body, bodiless=request.method == "HEAD")
+        patience = _Patience(exchange, self._timeouts, origin)
         try:
-            async with asyncio.timeout(self._timeouts.first_byte_seconds):
-                await exchange.head()
-        except TimeoutError:
+            await exchange.head()
+        except BaseException as error:
+            patience.end()
             exchange.close()
-            bound = self._timeouts.first_byte_seconds
-            raise UnreachableError(f"{_shown(origin)} sent no headers within {bound:g} s") from None
-        except UnreachableError as error:
-            exchange.close()
-            if exchange.untouched:
+            if isinstance(error, UnreachableError) and exchange.untouched and not patience.exhausted:
                 raise _UnansweredError(str(error)) from None
             raise
-        except BaseException:
-            exchange.close()
-            raise
-        return HttpAnswer(exchange, self, origin, connection, self._timeouts.silence_seconds)
+        return HttpAnswer(exchange, self, origin, connection, patience)
 
     def keep(self, origin: _Origin, connection: EngineConnection) -> None:
         """An exchange is over; its connection may serve another one."""
@@ -131,10 +125,47 @@ class _UnansweredError(UnreachableError):
     """The connection failed before any byte of an answer."""
 
 
+class _Patience:
+    """Bounds one exchange: the time until its headers are there, and any silence after that, by a single timer."""
+
+    __slots__ = ("_begun_at", "_exchange", "_loop", "_origin", "_timeouts", "_timer", "exhausted")
+
+    def __init__(self, exchange: Exchange, timeouts: Timeouts, origin: _Origin) -> None:
+        self._exchange = exchange
+        self._timeouts = timeouts
+        self._origin = origin
+        self._loop = exchange.loop
+        self._begun_at = exchange.last_byte_at
+        self.exhausted = False
+        self._timer = self._loop.call_later(
+            min(timeouts.first_byte_seconds, timeouts.silence_seconds), self._look
+        )
+
+    def end(self) -> None:
+        """There is nothing to wait for any more."""
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        exchange, timeouts = self._exchange, self._timeouts
+        now = self._loop.time()
+        if not exchange.head_done:
+            due = self._begun_at + timeouts.first_byte_seconds
+            reason = f"{_shown(self._origin)} sent no headers within {timeouts.first_byte_seconds:g} s"
+        else:
+            due = (now if exchange.paused else exchange.last_byte_at) + timeouts.silence_seconds
+            reason = f"the engine sent nothing for {timeouts.silence_seconds:g} s"
+        if due > now:
+            self._timer = self._loop.call_later(due - now, self._look)
+        else:
+            self.exhausted = True
+            exchange.fail(reason)
+            exchange.wake()
+
+
 class HttpAnswer:
     """Implements `tao.gateway.exchange.Answer`: an exchange with a bound on silence, its connection from the pool."""
 
-    __slots__ = ("_connection", "_exchange", "_kept", "_origin", "_silence_seconds", "_timer", "_upstream")
+    __slots__ = ("_connection", "_exchange", "_kept", "_origin", "_patience", "_upstream")
 
     def __init__(
         self,
@@ -142,15 +173,14 @@ class HttpAnswer:
         upstream: HttpUpstream,
         origin: _Origin,
         connection: EngineConnection,
-        silence_seconds: float,
+        patience: _Patience,
     ) -> None:
         self._exchange = exchange
         self._upstream = upstream
         self._origin = origin
         self._connection = connection
-        self._silence_seconds = silence_seconds
+        self._patience = patience
         self._kept = False
-        self._timer = self._arm(silence_seconds)
 
     @property
     def status(self) -> int:
@@ -159,6 +189,10 @@ class HttpAnswer:
     @property
     def headers(self) -> RawHeaders:
         return self._exchange.headers
+
+    @property
+    def complete(self) -> bool:
+        return self._exchange.complete
 
     def chunks(self) -> AsyncIterator[bytes]:
         return self
@@ -177,22 +211,9 @@ class HttpAnswer:
         if self._kept:
             return
         self._kept = True
-        self._timer.cancel()
+        self._patience.end()
         self._exchange.close()
         self._upstream.keep(self._origin, self._connection)
-
-    def _arm(self, seconds: float) -> asyncio.TimerHandle:
-        return asyncio.get_running_loop().call_later(seconds, self._check_silence)
-
-    def _check_silence(self) -> None:
-        quiet = asyncio.get_running_loop().time() - self._exchange.last_byte_at
-        if self._exchange.paused:
-            self._timer = self._arm(self._silence_seconds)
-        elif quiet < self._silence_seconds:
-            self._timer = self._arm(self._silence_seconds - quiet)
-        else:
-            self._exchange.fail(f"the engine sent nothing for {self._silence_seconds:g} s")
-            self._exchange.wake()
 
 
 def _parse_origin(base_url: str) -> _Origin:

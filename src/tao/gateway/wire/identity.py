@@ -41,6 +41,8 @@ _EXPLICIT_KEYS = frozenset(
     {"program_id", "session_id", "extra_body", "vllm_xargs", "nvext", "session_params"}
 )
 _BODY_KEYS = frozenset({"metadata", "conversation"})
+_CREDENTIAL_NAMES = frozenset(_CREDENTIAL_HEADERS)
+_PARENT_NAMES = frozenset(_PARENT_HEADERS)
 
 
 class IdentitySource(StrEnum):
@@ -103,9 +105,10 @@ def read_claims(request: ParsedRequest) -> Claims:
     if not _BODY_KEYS.isdisjoint(body):
         ids += [claim for claim in _body_keys(body) if claim.value]
     group = lenient.text(body, "prompt_cache_key") or headers.get("session-id") or headers.get("session_id")
-    parent = (
-        parent or _first(headers, _PARENT_HEADERS) or lenient.text(_context(body), "parent_program_id") or ""
-    )
+    if not parent and not headers.isdisjoint(_PARENT_NAMES):
+        parent = _first(headers, _PARENT_HEADERS)
+    if not parent and "vllm_xargs" in body:
+        parent = lenient.text(_context(body), "parent_program_id") or ""
     if not parent and group and "x-litellm-session-id" in headers and ids and ids[0].value != group:
         # OpenHands gives a delegated sub-agent its parent's cache key.
         parent = group
@@ -116,7 +119,7 @@ def read_claims(request: ParsedRequest) -> Claims:
 
 def tenant_of(headers: Headers) -> str:
     """A short stable name for the caller's credential; `PUBLIC_TENANT` where there is none."""
-    for name in _CREDENTIAL_HEADERS:
+    for name in () if headers.isdisjoint(_CREDENTIAL_NAMES) else _CREDENTIAL_HEADERS:
         value = headers.get(name)
         if value:
             return blake2b(value.encode("latin-1"), digest_size=6, person=b"tao-tenant").hexdigest()

@@ -104,17 +104,15 @@ class _Stream:
         return self._facts.facts()
 
     def _note(self, event: SseEvent) -> None:
-        facts = self._facts
-        # The first event is read in full, for the answer's id; of most others only the text counts.
-        if facts.response_id is not None and (text := self._plain_text(event.data)) is not None:
-            facts.add_text(text)
-            if self._learnings:
-                self._learnings -= 1
-                self._repeated = repeated_event(event, text, self._plain_text)
-        elif event.data == b"[DONE]":
-            facts.complete = True
-        elif (payload := lenient.object_or_none(event.data)) is not None:
-            self._reader.event(payload, facts)
+        if event.data == b"[DONE]":
+            self._facts.complete = True
+        elif (text := self._plain_text(event.data, self._facts)) is None:
+            payload = lenient.object_or_none(event.data)
+            if payload is not None:
+                self._reader.event(payload, self._facts)
+        elif text and self._learnings:
+            self._learnings -= 1
+            self._repeated = repeated_event(event, text, self._plain_text)
 
 
 class _WholeAnswer:

@@ -10,9 +10,10 @@ from typing import Any
 import msgspec
 
 from tao.gateway.wire.dialects import Dialect
+from tao.gateway.wire.facts import FactsBuilder
 
-PlainText = Callable[[bytes], str | None]
-"""The text of a plain event, None for any other event."""
+PlainText = Callable[[bytes, FactsBuilder], str | None]
+"""Takes a plain event in and returns its text, which may be empty; None, and nothing taken in, for any other event."""
 
 
 class _Delta(msgspec.Struct):
@@ -30,6 +31,7 @@ class _Choice(msgspec.Struct):
 
 class _Chunk(msgspec.Struct):
     choices: list[_Choice]
+    id: Any = None
     usage: Any = None
     error: Any = None
 
@@ -59,7 +61,7 @@ def plain_text_of(dialect: Dialect) -> PlainText:
     return _QUICK.get(dialect, _none)
 
 
-def _chat(data: bytes) -> str | None:
+def _chat(data: bytes, into: FactsBuilder) -> str | None:
     try:
         chunk = _CHUNK.decode(data)
     except _FAILURES:
@@ -70,26 +72,37 @@ def _chat(data: bytes) -> str | None:
     delta = choice.delta
     if choice.finish_reason is not None or delta.tool_calls is not None or delta.function_call is not None:
         return None
-    return delta.content if delta.reasoning is None and delta.reasoning_content is None else None
+    if delta.content is None or delta.reasoning is not None or delta.reasoning_content is not None:
+        return None
+    if into.response_id is None and isinstance(chunk.id, str):
+        into.identified(chunk.id)
+    into.add_text(delta.content)
+    return delta.content
 
 
-def _anthropic(data: bytes) -> str | None:
+def _anthropic(data: bytes, into: FactsBuilder) -> str | None:
     try:
         event = _BLOCK_DELTA.decode(data)
     except _FAILURES:
         return None
-    return event.delta.text if event.type == "content_block_delta" else None
+    if event.type != "content_block_delta":
+        return None
+    into.add_text(event.delta.text)
+    return event.delta.text
 
 
-def _responses(data: bytes) -> str | None:
+def _responses(data: bytes, into: FactsBuilder) -> str | None:
     try:
         event = _OUTPUT_DELTA.decode(data)
     except _FAILURES:
         return None
-    return event.delta if event.type == "response.output_text.delta" else None
+    if event.type != "response.output_text.delta":
+        return None
+    into.add_text(event.delta)
+    return event.delta
 
 
-def _none(data: bytes) -> str | None:  # noqa: ARG001  (the shape of a quick reader)
+def _none(data: bytes, into: FactsBuilder) -> str | None:  # noqa: ARG001  (the shape of a quick reader)
     return None
 
 

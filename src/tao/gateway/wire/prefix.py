@@ -35,6 +35,7 @@ _VOLATILE_KEYS = frozenset(
     }
 )
 _REASONING_TYPES = frozenset({"thinking", "redacted_thinking", "reasoning"})
+_PLAIN_KEYS = frozenset({"role", "content"})
 _LEADING_ROLES = frozenset({"system", "developer"})
 _MEDIA_KEYS = frozenset({"data", "url", "image_url", "file_data", "source", "file", "input_audio"})
 _INLINE_CHARS_MIN = 256
@@ -162,9 +163,12 @@ def _root(request: ParsedRequest, leading: Sequence[Any]) -> tuple[bytes, int, b
     system = request.body.get("system")
     before = [*request.tools, *(system if isinstance(system, list) else [system])]
     before += [request.body.get("instructions"), *leading]
-    parts = [part for item in before if item is not None and (part := _canonical(item)[0]) is not None]
-    billing = any(map(_is_billing, before)) or any(_is_billing(lenient.first_text(item)) for item in before)
+    given = [item for item in before if item is not None]
     model = (request.model or "").encode("utf-8", "replace")
+    if not given:
+        return digest(model, b"\0"), 0, False
+    parts = [part for item in given if (part := _canonical(item)[0]) is not None]
+    billing = any(_is_billing(item) or _is_billing(lenient.first_text(item)) for item in given)
     return digest(model, b"\0", *parts), sum(map(len, parts)), billing
 
 
@@ -187,6 +191,11 @@ def _canonical(message: Any) -> tuple[bytes | None, int]:
         return _ENCODE(_without_billing(message)), 0
     if not isinstance(message, dict):
         return _ENCODE(message), 0
+    if message.keys() == _PLAIN_KEYS and isinstance(message["content"], str):
+        text = message["content"]
+        return _ENCODE(
+            message if not _is_billing(text) else {**message, "content": _without_billing(text)}
+        ), 0
     stable = _stable(message)
     if stable is None:
         return None, 0

@@ -57,7 +57,7 @@ def repeated_event(event: SseEvent, text: str, plain_text: PlainText) -> Repeate
     if at < 0:
         return None
     before, after = event.data[: at + 1], event.data[at + len(quoted) - 1 :]
-    if plain_text(before + _PROOF_BYTES + after) != _PROOF:
+    if plain_text(before + _PROOF_BYTES + after, FactsBuilder()) != _PROOF:
         return None
     named = b"event: %b\n" % event.name if event.name else b""
     return RepeatedEvent(named + b"data: " + before, after + b"\n\n")

@@ -84,7 +84,7 @@ def parse_request(method: str, path: str, headers: RawHeaders, body: bytes) -> P
         )
     document = _document(plain)
     _check_shape(dialect, document)
-    limits = (lenient.count(document, key) for key in _MAX_TOKENS_KEYS)
+    limits = (lenient.count(document, key) for key in _MAX_TOKENS_KEYS if key in document)
     return ParsedRequest(
         dialect=dialect,
         headers=fields,

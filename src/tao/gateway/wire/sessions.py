@@ -107,7 +107,8 @@ class SessionIndex:
             )
         hints = read_hints(request.headers)
         chain = prompt_chain(request) if request.dialect.generates else None
-        answered = self._responses.use(f"{claims.tenant}/{claims.previous_response}", now)
+        previous = claims.previous_response
+        answered = self._responses.use(f"{claims.tenant}/{previous}", now) if previous else None
         identity = self._identity(claims, chain, answered, retry=hints.retry)
         turn = self._turn(identity, claims, chain, hints, now)
         return Resolution(identity, turn, hints, chain, answered[1] if answered else None, conflicts)
