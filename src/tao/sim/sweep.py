@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from ctypes import c_uint64
+from threading import Thread
 from typing import Any
 
 from tao.sim.run import RunResult, RunSpec, run
@@ -110,6 +111,15 @@ class _Child:
 
 def _prepare(traces: Traces, turns: Any) -> None:
     _Child.traces, _Child.turns = traces, turns
+    Thread(target=_end_with_parent, name="end with parent", daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A parent that is killed tells its children nothing: they would finish their runs, and then wait for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _run_in_child(index: int, spec: RunSpec) -> RunResult:
