@@ -6,9 +6,10 @@ It knows how runs are asked for and told of on a terminal; what they are is in `
 import contextlib
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from time import monotonic
 
 import click
 from rich.console import Console
@@ -16,12 +17,13 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from tao.sim.cluster import run_all_on_ray
 from tao.sim.run import RunResult, RunSpec
-from tao.sim.sweep import OnTurns, RunFailedError, Traces, run_all
+from tao.sim.sweep import OnTurns, RunFailedError, Traces, expected_turns, run_all
 from tao.sim.workload import ClosedLoop
 from tao.traces import SkippedLines, TraceSession, read_trace, refuse, sample_path
 
 INTERRUPTED = 130
 SAMPLE = "sample"
+QUIET_SECONDS = 60.0
 
 
 def read_sessions(name: str, skipped: SkippedLines | None = None) -> list[TraceSession]:
@@ -33,7 +35,10 @@ def read_sessions(name: str, skipped: SkippedLines | None = None) -> list[TraceS
 def run_with_progress(
     specs: Sequence[RunSpec], traces: Traces, processes: int | None, ray_address: str | None = None
 ) -> list[RunResult]:
-    """Run all, with a bar where a person looks on. A run that breaks off ends the command with exit code 1."""
+    """Run all, with a bar where a person looks on, else with a line for each tenth.
+
+    A run that breaks off ends the command with exit code 1.
+    """
     turns = sum(map(partial(expected_turns, traces=traces), specs))
     try:
         with _progress_bar(Console(stderr=True), turns, len(specs)) as on_turns:
@@ -89,18 +94,37 @@ def write_text(path: str, text: str) -> None:
         raise click.ClickException(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def expected_turns(spec: RunSpec, traces: Traces) -> float:
-    """How many turns a run will have, where its sessions are as long as the traces' on average."""
-    sessions = [session for name in spec.traces for session in traces[name]]
-    turns = sum(len(session.turns) for session in sessions)
-    played = spec.order.fitted or len(sessions) * spec.order.repeats
-    return turns * min(spec.order.count_max or played, played) / max(len(sessions), 1)
+class ProgressLines:
+    """Tells on stderr how far it is, one line for each tenth of the turns; nothing of what takes less than a minute.
+
+    `seconds`: a clock; time began when this was made.
+    """
+
+    def __init__(self, turns: float, seconds: Callable[[], float] = monotonic) -> None:
+        self._turns = max(turns, 1.0)
+        self._seconds = seconds
+        self._began = seconds()
+        self._told_tenths = 0
+
+    def __call__(self, ended: Sequence[int]) -> None:
+        share = min(1.0, sum(ended) / self._turns)
+        tenths = int(10 * share)
+        elapsed_seconds = self._seconds() - self._began
+        if tenths <= self._told_tenths or elapsed_seconds < QUIET_SECONDS:
+            return
+        self._told_tenths = tenths
+        left_minutes = elapsed_seconds * (1.0 / share - 1.0) / 60
+        click.echo(
+            f"{100 * share:.0f} % of about {self._turns:,.0f} turns after {elapsed_seconds / 60:.1f} min; "
+            f"about {left_minutes:.0f} min to go",
+            err=True,
+        )
 
 
 @contextlib.contextmanager
-def _progress_bar(console: Console, turns: float, runs: int) -> Iterator[OnTurns | None]:
+def _progress_bar(console: Console, turns: float, runs: int) -> Iterator[OnTurns]:
     if not console.is_terminal:
-        yield None
+        yield ProgressLines(turns)
         return
     with Progress(
         TextColumn(f"{runs} runs"),

@@ -1,4 +1,5 @@
-"""Many runs over the cores of one machine: each run is a process's job, results come back in the order of the specs.
+"""Many runs over the cores of one machine: each run is a process's job, the longest begin first, results come back in
+the order of the specs.
 
 Nothing of a result depends on which process ran it, or on how many there are. It must not know what the runs are for.
 """
@@ -79,6 +80,25 @@ def run_one(spec: RunSpec, traces: Traces, ended: Callable[[int], None] | None =
         raise RunFailedError(spec, f"{type(error).__name__}: {error}") from error
 
 
+def longest_first(specs: Sequence[RunSpec], traces: Traces) -> list[int]:
+    """The order in which to start runs so that no core is left with a long one at the end, as indices.
+
+    Of runs with as many turns, those with more workers come first: more wait, and every decision is about all who do.
+    """
+    turns = [expected_turns(spec, traces) for spec in specs]
+    return sorted(
+        range(len(specs)), key=lambda index: (-turns[index], -(specs[index].concurrency or 0), index)
+    )
+
+
+def expected_turns(spec: RunSpec, traces: Traces) -> float:
+    """How many turns a run will have, where its sessions are as long as the traces' on average."""
+    sessions = [session for name in spec.traces for session in traces[name]]
+    turns = sum(len(session.turns) for session in sessions)
+    played = spec.order.fitted or len(sessions) * spec.order.repeats
+    return turns * min(spec.order.count_max or played, played) / max(len(sessions), 1)
+
+
 def _run_spread(
     specs: Sequence[RunSpec], traces: Traces, processes: int, on_turns: OnTurns | None
 ) -> list[RunResult]:
@@ -86,10 +106,11 @@ def _run_spread(
     context = multiprocessing.get_context("spawn")
     turns: Any = context.Array(c_uint64, len(specs), lock=False)
     with ProcessPoolExecutor(processes, context, _prepare, (dict(traces), turns)) as pool:
-        # Longest runs first would need a guess; those with many workers wait most, and come last in a list by habit.
-        futures = [pool.submit(_run_in_child, index, specs[index]) for index in reversed(range(len(specs)))]
+        futures: dict[int, Future[RunResult]] = {}
+        for index in longest_first(specs, traces):
+            futures[index] = pool.submit(_run_in_child, index, specs[index])
         try:
-            pending: set[Future[RunResult]] = set(futures)
+            pending: set[Future[RunResult]] = set(futures.values())
             while pending:
                 done, pending = wait(pending, POLL_SECONDS, FIRST_COMPLETED)
                 for future in done:
@@ -99,7 +120,7 @@ def _run_spread(
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    return [future.result() for future in reversed(futures)]
+    return [futures[index].result() for index in range(len(specs))]
 
 
 class _Child:
