@@ -140,16 +140,18 @@ def _next_hold_deadline(ctx: Context) -> float:
 def _soonest_hold(ctx: Context) -> tuple[float, SessionId]:
     """Of those who ask for one model the one held longest is due first; between models the bounds differ."""
     state, settings = ctx.state, ctx.settings
-    due: list[tuple[float, SessionId]] = []
+    soonest: tuple[float, SessionId] | None = None
     for model, held in state.held_for.items():
         oldest = next(iter(held))
-        since = state.holding[oldest]
+        since = max(state.holding[oldest], state.dispatching_since)
         if state.serving.of(model):
-            due.append((max(since, state.dispatching_since) + settings.hold_seconds_max, oldest))
+            due_at = since + settings.hold_seconds_max
         else:
-            lost_at = max(since, state.serving.unserved_since(model), state.dispatching_since)
-            due.append((lost_at + settings.no_replica_seconds_max, oldest))
-    return min(due, key=lambda pair: pair[0])
+            due_at = max(since, state.serving.unserved_since(model)) + settings.no_replica_seconds_max
+        if soonest is None or due_at < soonest[0]:
+            soonest = due_at, oldest
+    assert soonest is not None
+    return soonest
 
 
 def _next_idle_deadline(ctx: Context) -> float:
