@@ -16,7 +16,7 @@ from virtual_driver import Run, VirtualDriver, scripted_sessions
 
 from tao.core import SchedulerSettings, commands, events
 from tao.core.commands import Command, DispatchTurn, StopTurn
-from tao.core.events import Event, WakeUp
+from tao.core.events import Event, ReplicaJoined, WakeUp
 from tao.core.ids import TurnId
 from tao.policies import make_policy
 from tao.record.conformance import replay_log
@@ -85,7 +85,10 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
         return values(hint.__supertype__)
     if isinstance(hint, type) and is_dataclass(hint):
         hints = get_type_hints(hint)
-        return st.builds(hint, **{field.name: values(hints[field.name]) for field in fields(hint)})
+        made = {field.name: values(hints[field.name]) for field in fields(hint)}
+        if hint is ReplicaJoined:
+            made["slots"] = st.none() | st.integers(1, 2**62)  # it refuses none at all
+        return st.builds(hint, **made)
     inner = get_args(hint)
     if get_origin(hint) is Mapping:
         return st.dictionaries(values(inner[0]), values(inner[1]), max_size=3)
