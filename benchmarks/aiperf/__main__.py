@@ -61,7 +61,9 @@ def runs(scratch: Path) -> list[Run]:
     trace = ("--custom-dataset-type", "weka-trace", "--input-file", str(scratch / "weka"))
     return [
         Run("multi-turn", CONVERSATIONS * TURNS, conversations),
-        Run("weka-trace", traced, (*trace, "--concurrency", str(CONCURRENCY), "--request-count", str(traced))),
+        Run(
+            "weka-trace", traced, (*trace, "--concurrency", str(CONCURRENCY), "--request-count", str(traced))
+        ),
     ]
 
 
