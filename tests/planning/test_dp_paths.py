@@ -151,3 +151,12 @@ def test_nothing_to_place_and_nowhere_to_go(solver: str) -> None:
         answer = solve(problem, solver)
         assert (answer.status, answer.assignment) == ("optimal", {})
         assert answer.objective == answer.bound == Triple(0, 0, 0)
+
+
+def test_slots_of_a_full_knapsack_hold_for_items_without_weight() -> None:
+    items = [Item(f"light{n:02}", 0, {"full": Triple(5, 0, 1)}) for n in range(4)]
+    items += [Item(f"heavy{n:02}", 10, {"roomy": Triple(0, 0, 10)}) for n in range(14)]
+    problem = Problem((Knapsack("full", 0, 2), Knapsack("roomy", 100, None)), tuple(items))
+    for solver in ("dp", "auto", "exact"):
+        answer = solve(problem, solver)
+        assert verify(problem, answer.assignment) == answer.objective == Triple(10, 0, 102), solver

@@ -65,9 +65,12 @@ def lattice(instance: Instance, quantum: int) -> Lattice:
     needed = (weights[:, None] * instance.eligible).sum(axis=0)
     wanted = instance.eligible.sum(axis=0)
     shape = [int(c) + 1 for c in np.minimum(rounded, needed)]
+    weightless = (instance.eligible & (weights == 0)[:, None]).sum(
+        axis=0
+    )  # they take slots where no token is left
     slot_axes: dict[int, int] = {}
     for b in np.flatnonzero(instance.slots < wanted):
-        if rounded[b] > 0:
+        if rounded[b] > 0 or instance.slots[b] < weightless[b]:
             slot_axes[int(b)] = len(shape)
             shape.append(int(instance.slots[b]) + 1)
     items = tuple(int(i) for i in np.flatnonzero(instance.eligible.any(axis=1)))
