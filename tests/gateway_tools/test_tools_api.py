@@ -77,6 +77,14 @@ async def test_promises_become_expected_returns() -> None:
         assert told["values"]["return"]["source"] == "told by the tool interface"
         (call,) = told["reported_calls"]
         assert (call["tool"], call["state"]) == ("bash", "running")
+        assert 5 < call["returns_in_seconds"] <= 6
+        await report(front, "end")
+        told = (await front.http.get("/explain/s")).json()
+        assert told["why"].startswith(
+            "its tool has ended, its next turn is not here yet; it keeps its admission"
+        )
+        (call,) = told["reported_calls"]
+        assert (call["state"], call["returns_in_seconds"]) == ("ended", None)
 
 
 async def test_a_fraction_done_is_a_promise_by_the_time_it_took() -> None:

@@ -157,15 +157,17 @@ def _why(ctx: Context, session: Session) -> str:
             return f"was asked to stop on {replica}; the engine has not confirmed yet"
         case Away():
             return "nobody knows whether it comes back: it holds nothing until it does"
-        case Acting(tools=tools, home=None):
-            return f"{_doing(tools)} and it holds no admission: it is a candidate of the next plan"
-        case Acting(tools=tools, home=home):
-            return f"{_doing(tools)}; it keeps its admission on {home}"
+        case Acting(home=None) as phase:
+            return f"{_doing(phase)} and it holds no admission: it is a candidate of the next plan"
+        case Acting(home=home) as phase:
+            return f"{_doing(phase)}; it keeps its admission on {home}"
     return _why_waiting(ctx, session)
 
 
-def _doing(tools: tuple[ToolCall, ...]) -> str:
-    return "its tool runs" if tools else "its last answer asked for no tool"
+def _doing(phase: Acting) -> str:
+    if phase.finished_at is not None:
+        return "its tool has ended, its next turn is not here yet"
+    return "its tool runs" if phase.tools else "its last answer asked for no tool"
 
 
 def _why_waiting(ctx: Context, session: Session) -> str:

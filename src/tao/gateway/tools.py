@@ -153,7 +153,9 @@ class ToolService:
                 "state": "running" if call.running else "ended",
                 "began_at": call.began_at,
                 "ended_at": call.ended_at,
-                "returns_in_seconds": None if call.expected_at is None else call.expected_at - now,
+                "returns_in_seconds": call.expected_at - now
+                if call.running and call.expected_at is not None
+                else None,
             }
             for call in self._book.all_of(session)
         ]
