@@ -154,13 +154,18 @@ async def test_the_engine_is_given_our_name_of_the_session_and_the_body_as_it_wa
         assert engine.asked[1].body["messages"][0]["content"] == "a title, please"
 
 
-async def test_a_replica_that_is_not_watched_gets_what_the_client_sent() -> None:
+async def test_a_replica_that_is_not_watched_gets_what_the_client_sent(logs: list[dict[str, Any]]) -> None:
     async with fake_engine() as engine, fronted(engine.url) as front:
         await until(lambda: front.gateway._watch and front.gateway._watch.describe()[0]["problem"])
         await front.chat("hello", "s")
         assert engine.asked[0].headers["x-session-id"] == "s"
         (told,) = (await front.state())["kv_events"]
         assert "publishes no KV events" in told["problem"]
+        assert front.gateway._watch is not None
+        for replica in front.gateway._watch._watched.values():
+            front.gateway._watch._tell(replica)
+    said = [entry["event"] for entry in logs if "a cache" in entry["event"]]
+    assert said == ["not watching a cache"], "once, and as no warning"
 
 
 async def test_switched_off_nobody_is_asked() -> None:

@@ -114,6 +114,14 @@ async def test_a_gateway_may_start_with_nobody_and_be_given_replicas() -> None:
         assert len(await listed(front)) == 1
 
 
+async def test_the_log_has_each_change_with_its_replica(logs: list[dict[str, Any]]) -> None:
+    async with fake_engine() as engine, fronted(engine.url, admin_token=TOKEN) as front:
+        assert (await change(front, "drain", replica=engine.url[7:])).status_code == 200
+    (told,) = (entry for entry in logs if entry["event"] == "an operator changed something")
+    assert told["replica"] == engine.url[7:]
+    assert "now" not in told, "the state of the engine is in the answer"
+
+
 async def test_draining_interrupts_nothing_and_sessions_go_on_elsewhere() -> None:
     gate = asyncio.Event()
     counts = usage(600, 10)

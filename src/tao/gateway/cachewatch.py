@@ -40,7 +40,7 @@ from tao.gateway.driver import Driver
 from tao.gateway.exchange import ClientRequest
 from tao.gateway.kvsources import FoundSources, SourceFinder
 from tao.gateway.sessionnames import HEADER, SessionNames
-from tao.gateway.watchedcache import Watched, described
+from tao.gateway.watchedcache import NOT_ASKED, Watched, described
 from tao.gateway.wire import lenient
 from tao.gateway.wire.requests import ParsedRequest
 from tao.gateway.wire.sessions import Resolution
@@ -178,6 +178,7 @@ class CacheWatch:
                 self._follow(watched, found.sources)
                 return
             if found.final:
+                watched.told = found.why
                 self._log.info("not watching a cache", replica=watched.replica, why=found.why)
                 return
             await asyncio.sleep(ASK_AGAIN_SECONDS)
@@ -260,7 +261,7 @@ class CacheWatch:
 
     def _say(self, watched: Watched, lost: str | None) -> None:
         said = lost or watched.problem
-        if said is not None and said != watched.told:
+        if said is not None and said not in (watched.told, NOT_ASKED):
             self._log.warning("a cache cannot be watched", replica=watched.replica, why=said)
         if watched.live or said is not None:
             watched.told = said

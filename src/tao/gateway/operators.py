@@ -110,7 +110,8 @@ class Operators:
             return 400, _error("malformed_request", str(error))
         except UnknownReplicaError as error:
             return 404, _error("unknown_replica", str(error))
-        self._log.warning("an operator changed something", path=request.path, told=told)
+        changed = {name: value for name, value in told.items() if name != "now"}
+        self._log.warning("an operator changed something", path=request.path, **changed)
         return 200, told
 
     def _add(self, request: ClientRequest) -> Json:

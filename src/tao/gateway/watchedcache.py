@@ -9,13 +9,16 @@ from dataclasses import asdict, dataclass, field
 from tao.core.ids import ReplicaId, SessionId
 from tao.engines import KvSubscriber
 
+NOT_ASKED = "not asked yet"
+"""Why a replica that has just come is not watched: a state of the first moment, no problem."""
+
 
 @dataclass(slots=True)
 class Watched:
     """One replica and its streams, in the order of ranks. `why`: what keeps it from being watched."""
 
     replica: ReplicaId
-    why: str | None = "not asked yet"
+    why: str | None = NOT_ASKED
     streams: list[KvSubscriber] = field(default_factory=list)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     dirty: dict[SessionId, None] = field(default_factory=dict)
