@@ -186,7 +186,7 @@ def test_what_a_snapshot_cannot_say_is_refused(values: dict[str, Triple], messag
 
 
 def test_bars_are_filled_to_an_eighth() -> None:
-    assert bar(0, 100) == "················   0%"
-    assert bar(100, 100) == "████████████████ 100%"
-    assert bar(0, 0) == "················   0%"
-    assert bar(1, 32).startswith("▌·")
+    assert bar(0, 100) == "··········   0%"
+    assert bar(100, 100) == "██████████ 100%"
+    assert bar(0, 0) == "··········   0%"
+    assert bar(1, 20).startswith("▌·")

@@ -55,6 +55,15 @@ def test_stats_as_json_and_as_tables() -> None:
     shown = tao_trace("stats", str(TRACES["weka"])).output
     assert "3 sessions (2 sub-agents), 8 turns, compactions: 1" in shown
     assert "Task" in shown
+    assert "Tool phases by tool" in shown
+
+
+def test_stats_of_a_trace_without_tools_show_no_empty_table(tmp_path: Path) -> None:
+    path = tmp_path / "one-turn.jsonl"
+    path.write_text(TRACES["mooncake"].read_text().splitlines(keepends=True)[0])
+    shown = tao_trace("stats", str(path)).output
+    assert "turns per session" in shown
+    assert "Tool phases by tool" not in shown
 
 
 def test_sample_draws_whole_families_and_the_same_ones_each_time(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def command() -> None:
     """Make other programs report their tools to TAO."""
 
 
-@command.command("claude-code")
+@command.command("claude-code", short_help="Claude Code: print its hooks, install or remove them.")
 @click.option(
     "--url",
     metavar="URL",
@@ -66,7 +66,7 @@ def claude_code(url: str | None, install: str | None, remove: str | None) -> Non
     if chosen is None:
         click.echo(json.dumps(ours, indent=2))
         return
-    path = Path(chosen).expanduser().resolve()
+    path = _followed(chosen)
     settings = _read(path)
     _take_out(settings, path)
     if install is not None:
@@ -85,6 +85,14 @@ def _ours(url: str | None) -> Json:
     return {"hooks": {event: [{"matcher": "*", "hooks": [entry]}] for event in EVENTS}}
 
 
+def _followed(chosen: str) -> Path:
+    """The file itself where a link was named, so that the link stays one."""
+    try:
+        return Path(chosen).expanduser().resolve()
+    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle, an unknown home
+        raise click.UsageError(f"{chosen} cannot be read: {error}") from None
+
+
 def _read(path: Path) -> Json:
     """The settings in a file; none where there is no file. Anything that is not as Claude Code has it is an error."""
     try:
@@ -95,7 +103,7 @@ def _read(path: Path) -> Json:
         raise click.UsageError(f"{path} cannot be read: {error}") from None
     try:
         settings = json.loads(text) if text.strip() else {}
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits is a ValueError too
         raise click.UsageError(f"{path} is no JSON and was left alone: {error}") from None
     hooks = settings.get("hooks", {}) if isinstance(settings, dict) else None
     if not isinstance(hooks, dict) or not all(isinstance(hooks.get(event, []), list) for event in EVENTS):
@@ -132,12 +140,17 @@ def _is_ours(entry: Any) -> bool:
 
 def _write(path: Path, settings: Json) -> None:
     """In one piece, with the rights that the file had."""
+    text = json.dumps(settings, indent=2, ensure_ascii=False) + "\n"
+    try:
+        content = text.encode()
+    except UnicodeEncodeError:  # half a surrogate pair, which JSON may hold as an escape only
+        content = (json.dumps(settings, indent=2) + "\n").encode()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
         Path(name).chmod(mode)
         Path(name).replace(path)
     except OSError as error:

@@ -24,7 +24,7 @@ from tao.planning import (
 )
 from tao.planning.snapshot import SNAPSHOT_BYTES_MAX
 
-BAR_CELLS = 16
+BAR_CELLS = 10
 NAMES_MAX = 8
 EIGHTHS = " ▏▎▍▌▋▊▉"
 
@@ -93,11 +93,11 @@ def _show(problem: Problem, answer: Answer, console: Console) -> None:
 
 def _replicas(problem: Problem, answer: Answer) -> Table:
     table = Table(title="Replicas", title_justify="left")
-    table.add_column("replica")
+    table.add_column("replica", overflow="fold", min_width=9)
     table.add_column("fill", no_wrap=True)
     for heading in ("tokens", "of", "slots", "placed"):
-        table.add_column(heading, justify="right")
-    table.add_column("sessions")
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("sessions", overflow="fold", min_width=8)
     weights = {item.id: item.weight_tokens for item in problem.items}
     inside = _sessions_of(answer.assignment)
     for knapsack in problem.knapsacks:

@@ -110,7 +110,8 @@ def stats(*, source: str, from_format: str, as_json: bool, skip_bad_lines: bool)
         return
     console = Console()
     console.print(_sizes(figures))
-    console.print(_tools(figures))
+    if figures.tool_seconds_by_name:
+        console.print(_tools(figures))
 
 
 @command.command()
