@@ -65,9 +65,8 @@ def lattice(instance: Instance, quantum: int) -> Lattice:
     needed = (weights[:, None] * instance.eligible).sum(axis=0)
     wanted = instance.eligible.sum(axis=0)
     shape = [int(c) + 1 for c in np.minimum(rounded, needed)]
-    weightless = (instance.eligible & (weights == 0)[:, None]).sum(
-        axis=0
-    )  # they take slots where no token is left
+    # Items without weight take slots where no token is left.
+    weightless = (instance.eligible & (weights == 0)[:, None]).sum(axis=0)
     slot_axes: dict[int, int] = {}
     for b in np.flatnonzero(instance.slots < wanted):
         if rounded[b] > 0 or instance.slots[b] < weightless[b]:
