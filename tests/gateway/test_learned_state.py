@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,15 @@ async def test_what_cannot_be_saved_later_is_told_and_tried_again(
         folder.mkdir()
         await file.save()
         assert path.exists()
+
+
+def test_a_pipe_or_a_device_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(OSError, match="a device or a pipe"):
+        LearnedFile(pipe, taught()).load()
+    assert [file.name for file in tmp_path.iterdir()] == ["pipe"]
+    assert pipe.is_fifo()
 
 
 @pytest.mark.parametrize("place", ["missing/learned.json", "."])

@@ -7,7 +7,7 @@ what a predictor learns.
 
 import contextlib
 import os
-from errno import EISDIR
+from errno import EINVAL, EISDIR
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,8 @@ def check_place(path: Path) -> None:
     """Whether `write_learned` could write there, found out by doing so beside it. Raises `OSError` that names the path."""
     if path.is_dir():
         raise IsADirectoryError(EISDIR, "a folder; name a file in it", str(path))
+    if path.exists() and not path.is_file():  # a device or a pipe: saving would put a file in its place
+        raise OSError(EINVAL, "a device or a pipe; name a file", str(path))
     beside = _beside(path)
     try:
         beside.touch()
