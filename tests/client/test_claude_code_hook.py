@@ -219,6 +219,7 @@ def test_installing_without_a_path_is_for_the_user(tmp_path: Path, monkeypatch: 
     ("text", "message"),
     [
         ("{", "is no JSON and was left alone"),
+        ('{"x": ' + "1" * 5_000 + "}", "is no JSON and was left alone"),
         ("[1]", "does not hold settings of Claude Code"),
         ('{"hooks": []}', "does not hold settings of Claude Code"),
         ('{"hooks": {"PreToolUse": {}}}', "does not hold settings of Claude Code"),
@@ -232,6 +233,21 @@ def test_a_file_that_holds_something_else_is_left_alone(tmp_path: Path, text: st
     assert told.exit_code == 2
     assert message in " ".join(told.output.split())
     assert path.read_text() == text
+
+
+def test_half_a_surrogate_pair_stays_an_escape(tmp_path: Path) -> None:
+    path = tmp_path / "settings.json"
+    path.write_text(r'{"env": {"x": "\ud800"}}')
+    assert invoke("--install", str(path)).exit_code == 0
+    assert json.loads(path.read_text())["env"] == {"x": "\ud800"}
+    assert [file.name for file in tmp_path.iterdir()] == ["settings.json"]
+
+
+def test_links_in_a_circle_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to(tmp_path / "a")
+    told = invoke("--install", str(tmp_path / "a"))
+    assert told.exit_code == 2
+    assert "cannot be read" in " ".join(told.output.split())
 
 
 def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
