@@ -67,6 +67,10 @@ def run(*arguments: str) -> Result:
             "/nowhere/live.jsonl: cannot be written",
         ),
         (("--replica", URL, "--record-trace", __file__), "is there already; name another file, or remove"),
+        (
+            ("--replica", URL, "--record-trace", "x/../one.json", "--state-file", "one.json"),
+            "state_file and record_trace are the same file, x/../one.json: name two",
+        ),
         (("--replica", URL, "--record-log", "/nowhere/at/all.log"), "/nowhere/at/all.log"),
         (("--replica", URL, "--host", "192.0.2.1", "--port", "0"), "cannot listen on 192.0.2.1:0"),
         (("--replicas", URL), "No such option"),
@@ -94,6 +98,7 @@ def test_serve_names_the_typo_in_a_file(tmp_path: Path) -> None:
         (("--policy", ""), "no policy is named ''"),
         (("--kv-tokens", "16"), "no session of the sample fits into half of 16 KV tokens; give more"),
         (("--speed", "-1"), "is not in the range"),
+        (("--speed", "nan"), "is not a number"),
         (("--sessions", "0"), "is not in the range"),
     ],
 )

@@ -18,6 +18,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 
 from tao.cli.children import ChildError, running
+from tao.cli.span import NumberRange
 from tao.policies import UnknownPolicyError, make_policy
 from tao.record.summary import RunSummary, summarise
 from tao.replay import EndpointError, Replay, ReplayConfig, ReplayProgress
@@ -64,7 +65,7 @@ class DemoConfig:
     "--speed",
     default=25.0,
     show_default=True,
-    type=click.FloatRange(min=0, min_open=True, max=1000),
+    type=NumberRange(min=0, min_open=True, max=1000),
     help="Model seconds per second.",
 )
 @click.option("--json", "json_path", metavar="OUT", help="Write the figures of all runs to this file.")

@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 import zmq
 
+from tao.cli.span import NumberRange
 from tao.emulator import EmulatorConfig, ScriptError, load_script, start_emulator
 from tao.enginemodel import ProfileError, load_profile, profile_names
 
@@ -38,7 +39,7 @@ from tao.enginemodel import ProfileError, load_profile, profile_names
     "--speed",
     default=1.0,
     show_default=True,
-    type=click.FloatRange(min=0, min_open=True, max=1000),
+    type=NumberRange(min=0, min_open=True, max=1000),
     help="Model seconds per wall-clock second.",
 )
 @click.option("--model", "model_name", help="Name to serve the model under.  [default: the profile's]")

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tao.cli.span import NumberRange
 from tao.planning import (
     SOLVERS,
     Answer,
@@ -41,7 +42,7 @@ EIGHTHS = " ▏▎▍▌▋▊▉"
 )
 @click.option(
     "--time-limit",
-    type=click.FloatRange(min=0, min_open=True),
+    type=NumberRange(min=0, min_open=True),
     metavar="SECONDS",
     help="Stop the search after this many seconds with the best plan found.  [default: a fixed amount of work]",
 )

@@ -12,6 +12,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from tao.cli.span import NumberRange
 from tao.enginemodel import ProfileError, profile_names
 from tao.enginemodel.profile import parse_profile
 from tao.gateway.sources import AddressError, check_address
@@ -68,7 +69,7 @@ def list_profiles() -> None:
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=1),
+    type=NumberRange(min=1),
     default=180.0,
     show_default=True,
     help="No request is begun after this time.",
@@ -96,7 +97,7 @@ def list_profiles() -> None:
 )
 @click.option(
     "--speed",
-    type=click.FloatRange(min=0, min_open=True),
+    type=NumberRange(min=0, min_open=True),
     default=1.0,
     show_default=True,
     help="In front of an emulated replica, its --speed.",

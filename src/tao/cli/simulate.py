@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import click
 
 from tao.cli.runs import SAMPLE, read_sessions, repeat_command, run_with_progress, write_text
-from tao.cli.span import seconds_range
+from tao.cli.span import NumberRange, seconds_range
 from tao.core import SchedulerSettings
 from tao.enginemodel import Profile, load_profile, profile_names
 from tao.policies import make_policy
@@ -93,7 +93,7 @@ def number_list(kind: type[int] | type[float]) -> Callable[..., tuple[int | floa
 )
 @click.option(
     "--offload-reload-tokens-per-second",
-    type=click.FloatRange(0, min_open=True),
+    type=NumberRange(0, min_open=True),
     help="How fast it comes back; needs --offload-tokens.  [default: one PCIe 5.0 link]",
 )
 @click.option("--hold-max", default=300.0, show_default=True, help="Bound on waiting for admission, seconds.")

@@ -1,9 +1,22 @@
-"""Options that are a span of seconds, MIN:MAX. It must not know what is spanned.
+"""Options that are a span of seconds, MIN:MAX, or a number in a range. It must not know what they are for.
 
 Bad input is click's own error, with exit code 2.
 """
 
+import math
+from typing import Any
+
 import click
+
+
+class NumberRange(click.FloatRange):
+    """As click's own, but NaN, which is neither below nor above any bound, is refused too."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number", param, ctx)
+        return number
 
 
 def seconds_range(

@@ -4,6 +4,7 @@ Unknown keys are errors, with the nearest known key as a hint; nothing is silent
 seconds unless the field says model seconds.
 """
 
+import os
 import tomllib
 from dataclasses import fields
 from difflib import get_close_matches
@@ -172,6 +173,7 @@ def _check_keys(document: dict[str, Any], of: type[msgspec.Struct], where: str) 
 def _check_values(config: GatewayConfig) -> None:
     _check_replicas(config)
     _check_no_loop(config)
+    _check_files_differ(config)
     if not 0 <= config.port <= 65_535:
         raise ConfigError(f"port {config.port} is not between 0 and 65535")
     if config.replica_slots is not None and config.replica_slots < 1:
@@ -211,6 +213,18 @@ def _check_replicas(config: GatewayConfig) -> None:
         if name in names:
             raise ConfigError(f"a replica is named twice: {names[name]!r} and {url!r}")
         names[name] = url
+
+
+def _check_files_differ(config: GatewayConfig) -> None:
+    """Two that are written to one file would each destroy what the other wrote."""
+    taken: dict[str, str] = {}
+    for key in ("state_file", "record_log", "record_trace"):
+        value = getattr(config, key)
+        if value is None:
+            continue
+        other = taken.setdefault(os.path.realpath(value), key)
+        if other != key:
+            raise ConfigError(f"{other} and {key} are the same file, {value}: name two")
 
 
 def _check_no_loop(config: GatewayConfig) -> None:
