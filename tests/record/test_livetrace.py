@@ -279,6 +279,14 @@ def test_a_file_that_is_there_is_not_overwritten(tmp_path: Path) -> None:
     assert path.read_text() == "precious"
 
 
+def test_an_empty_file_that_a_killed_writer_left_is_taken(tmp_path: Path) -> None:
+    """Otherwise whoever starts it again with the same options would have to clean up first."""
+    path = tmp_path / "live.jsonl"
+    path.touch()
+    NativeFile(path).close()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_file_without_sessions_is_removed(tmp_path: Path) -> None:
     NativeFile(tmp_path / "live.jsonl").close()
     assert list(tmp_path.iterdir()) == []

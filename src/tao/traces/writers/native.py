@@ -29,7 +29,7 @@ class NativeFile:
     """A file that grows by one session at a time and is a whole trace after each, whenever its writer dies.
 
     Gzip if the name ends in `.gz`, each session a member of its own. A file that is there already is refused: its ids
-    might come again, and it is somebody's recording.
+    might come again, and it is somebody's recording; but not an empty one, which a writer that was killed has left.
     """
 
     def __init__(self, path: Path) -> None:
@@ -39,7 +39,7 @@ class NativeFile:
         self._packed = path.suffix == ".gz"
         self._encoder = msgspec.json.Encoder()
         try:
-            self._file = path.open("xb")
+            self._file = path.open("wb" if _is_left_empty(path) else "xb")
         except FileExistsError as error:
             raise TraceError(f"{path}: is there already; name another file, or remove it first") from error
         except OSError as error:
@@ -57,3 +57,7 @@ class NativeFile:
         self._file.close()
         if self._is_empty:
             self._path.unlink(missing_ok=True)
+
+
+def _is_left_empty(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size == 0
