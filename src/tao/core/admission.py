@@ -194,7 +194,7 @@ def close(ctx: Context, session: Session, cause: Closing) -> None:
     ctx.state.enter(session, Closed(cause), ctx.now)
     del ctx.state.sessions[session.id]
     ctx.emit(CloseSession(session.id, cause))
-    ctx.tell(SessionClosed(ctx.now, session.id))
+    ctx.tell(SessionClosed(ctx.now, session.id, session.tenant, told=cause is Closing.ENDED))
     child_ended(ctx, session)
 
 

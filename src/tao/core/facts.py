@@ -101,10 +101,12 @@ class ChildStarted:
 
 @value
 class SessionClosed:
-    """The session is forgotten."""
+    """The session is forgotten. `told`: its client said that it is over; else it was given up on."""
 
     at: float
     session: SessionId
+    tenant: str = ""
+    told: bool = False
 
 
 @value

@@ -14,6 +14,7 @@ from tao.core.facts import Fact, SessionClosed, ToolEnded, ToolMeasured, ToolsNa
 from tao.core.ids import SessionId
 from tao.core.phases import Acting
 from tao.core.session import Session
+from tao.policies.farewells import HUMAN_SECONDS_MAX, Farewells
 from tao.policies.returns import (
     Absence,
     Forecast,
@@ -22,11 +23,6 @@ from tao.policies.returns import (
     chance_within,
     remaining_seconds,
 )
-
-HUMAN_BELIEF_SECONDS = 5.0
-"""A wait for a human is believed in no longer than the method's default, plus its own lease: most sessions that end
-without a tool call never come back, and those that do take minutes.
-"""
 
 
 class Readiness(Protocol):
@@ -54,14 +50,13 @@ class ReadyRule:
 
     Its chance to be back within `horizon_seconds` must be at least `chance_least`. Past the end of the forecast it is ready
     within probes as long as the horizon H that begin 0, 2 H, 6 H, 14 H, ... after it, for `stale_seconds`. A session whose
-    return is overdue by `lease_seconds` (`human_lease_seconds` where it asked for no tool) is not believed in any more.
+    return is overdue by `lease_seconds` is not believed in any more (`Farewells` judges those that asked for no tool).
     """
 
     horizon_seconds: float = 1.0
     chance_least: float = 0.5
     stale_seconds: float = 30.0
     lease_seconds: float = 15.0
-    human_lease_seconds: float = 2.0
 
     def holds(self, forecast: Forecast, elapsed_seconds: float) -> bool:
         """Whether a session that has been away so long is ready."""
@@ -105,6 +100,7 @@ class ToolReadiness:
         self._calibration: ReturnCalibration | None = None
         self._rule = rule or ReadyRule()
         self._refresh_seconds = refresh_seconds
+        self._farewells = Farewells()
         self._away: dict[SessionId, _Away] = {}
         self._parallel: dict[SessionId, tuple[Absence, float]] = {}  # over, and not taught yet
 
@@ -154,16 +150,23 @@ class ToolReadiness:
         promised_at = self._promised_at(phase, at)
         if promised_at is not None:
             return at - promised_at > self._rule.lease_seconds
+        return self._outstayed(session, phase, at)
+
+    def _outstayed(self, session: Session, phase: Acting, at: float) -> bool:
+        """Whether a session is away for longer than its forecast and its lease. Who may be away for less is not forecast."""
         elapsed_seconds = at - phase.since
-        lease_seconds = self._rule.lease_seconds if phase.tools else self._rule.human_lease_seconds
-        if elapsed_seconds <= min(lease_seconds, self._refresh_seconds):
-            return False  # whatever was expected
-        expected_seconds = self._forecast(session, phase, at).conservative_seconds
         if not phase.tools:
-            expected_seconds = min(expected_seconds, HUMAN_BELIEF_SECONDS)
-        return elapsed_seconds - expected_seconds > lease_seconds
+            if elapsed_seconds <= self._farewells.lease_seconds(session.tenant):
+                return False
+            expected_seconds = self._forecast(session, phase, at).conservative_seconds
+            return self._farewells.over(session.tenant, elapsed_seconds, expected_seconds)
+        lease_seconds = self._rule.lease_seconds
+        if elapsed_seconds <= min(lease_seconds, self._refresh_seconds):
+            return False
+        return elapsed_seconds - self._forecast(session, phase, at).conservative_seconds > lease_seconds
 
     def observe(self, fact: Fact) -> None:
+        self._farewells.observe(fact)
         match fact:
             case ToolStarted(at=at, session=session, tenant=tenant, tools=tools):
                 self._teach_parallel(session)
@@ -256,10 +259,14 @@ class ToolReadiness:
 
 
 class NoReadiness:
-    """The ablation: the coordinate says nothing of any session, and every absence is believed for the same time."""
+    """The ablation: the coordinate says nothing of any session, and every tool is believed for the same time.
+
+    Who asked for no tool is judged as with readiness, which is about tools.
+    """
 
     def __init__(self, believed_seconds: float = 35.0) -> None:
         self._believed_seconds = believed_seconds
+        self._farewells = Farewells()
 
     def ready(self, session: Session, at: float) -> int:  # noqa: ARG002
         return 0
@@ -268,10 +275,16 @@ class NoReadiness:
         return 0.0
 
     def lapsed(self, session: Session, at: float) -> bool:
-        return isinstance(session.phase, Acting) and at - session.phase.since > self._believed_seconds
+        phase = session.phase
+        if not isinstance(phase, Acting):
+            return False
+        elapsed_seconds = at - phase.since
+        if not phase.tools and phase.finished_at is None:
+            return self._farewells.over(session.tenant, elapsed_seconds, HUMAN_SECONDS_MAX)
+        return elapsed_seconds > self._believed_seconds
 
     def observe(self, fact: Fact) -> None:
-        pass
+        self._farewells.observe(fact)
 
     def explain(self, session: Session, at: float) -> Mapping[str, object]:  # noqa: ARG002
         return {}
