@@ -50,6 +50,7 @@ def test_a_deadline_is_on_the_clock_of_the_model() -> None:
         {"nvext": {"agent_hints": []}},
         agent_hints(priority="high", osl=True),
         agent_hints(priority=float("nan")),
+        agent_hints(priority=10**400, osl=10**400),
         agentic_context(deadline_seconds="soon"),
         {"vllm_xargs": 3},
     ],

@@ -5,8 +5,6 @@ Dynamo has `nvext.agent_hints` (`priority`, `osl`), vLLM's program scheduling `v
 A `priority` at the top of a body is left alone: vLLM and SGLang read it in opposite ways. It must not know sessions.
 """
 
-from math import isfinite
-
 from tao.core.events import Urgency
 from tao.gateway.clock import ModelClock
 from tao.gateway.wire import lenient
@@ -23,19 +21,12 @@ def read_urgency(body: JsonObject, clock: ModelClock) -> Urgency | None:
         return None
     hints = lenient.child(lenient.child(body, "nvext"), "agent_hints")
     context = lenient.child(lenient.child(body, "vllm_xargs"), "agentic_context")
-    priority = _number(hints, "priority") or _number(context, "priority") or 0.0
-    seconds = _number(context, "deadline_seconds")
-    expected = _number(hints, "osl") or _number(context, "expected_output_length")
+    priority = lenient.number(hints, "priority") or lenient.number(context, "priority") or 0.0
+    seconds = lenient.number(context, "deadline_seconds")
+    expected = lenient.number(hints, "osl") or lenient.number(context, "expected_output_length")
     deadline_at = None
     if seconds is not None and 0 < seconds <= DEADLINE_SECONDS_MAX:
         deadline_at = clock.now() + seconds * clock.speed
     output_tokens = round(expected) if expected is not None and 0 < expected <= OUTPUT_TOKENS_MAX else None
     urgency = Urgency(round(max(-PRIORITY_MAX, min(PRIORITY_MAX, priority))), deadline_at, output_tokens)
     return None if urgency == Urgency() else urgency
-
-
-def _number(of: JsonObject, key: str) -> float | None:
-    value = of.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-        return None
-    return float(value)
