@@ -20,7 +20,7 @@ def write_traces(directory: Path, sessions: int, turns: int) -> int:
     for number in range(sessions):
         main = requests(1_000 * number, turns, 0.0)
         inner = requests(1_000 * number + 500, 2, 1.5)
-        main.insert(2, subagent(inner))
+        main.insert(2, sub_agent(inner))
         document = {"id": f"trace-{number}", "models": ["tiny"], "block_size": BLOCK_TOKENS, "requests": main}
         more = {"hash_id_scope": "local", "tool_tokens": 0, "system_tokens": 0}
         (directory / f"trace-{number}.json").write_text(json.dumps({**document, **more}))
@@ -51,7 +51,7 @@ def requests(first_block: int, turns: int, start_seconds: float) -> list[dict[st
     return made
 
 
-def subagent(inner: list[dict[str, object]]) -> dict[str, object]:
+def sub_agent(inner: list[dict[str, object]]) -> dict[str, object]:
     """The marker in its parent's list, with the requests of the sub-agent."""
     return {
         "t": 1.5,

@@ -18,7 +18,7 @@ from tao.traces.readers.prefix import BlockHistory
 from tao.traces.readers.rows import RowReader
 
 MILLISECONDS = 1000.0
-SUBAGENT_TOOL = "Task"
+SUB_AGENT_TOOL = "Task"
 TOOL_NAME_CHARS_MAX = 200
 
 
@@ -107,7 +107,7 @@ class _Fold:
             longest = max(tools, key=lambda one: one.duration_seconds)
             tool = msgspec.structs.replace(longest, duration_seconds=seconds)
         elif self._other_session(row) is not None:
-            tool = TraceTool(name=SUBAGENT_TOOL, duration_seconds=seconds)
+            tool = TraceTool(name=SUB_AGENT_TOOL, duration_seconds=seconds)
         elif row.tool_wait_ms is not None:
             tool = TraceTool(name="unknown", duration_seconds=seconds)
         return msgspec.structs.replace(

@@ -16,7 +16,7 @@ from tao.traces.lines import documents
 from tao.traces.model import SECONDS_MAX, UNKNOWN_TOOL, Id, Tokens, TraceSession, TraceTool, TraceTurn
 from tao.traces.readers.prefix import BlockHistory
 
-SUBAGENT_TOOL = "Task"
+SUB_AGENT_TOOL = "Task"
 TOOL_STOP = "tool_use"
 LAUNCHED_IN_BACKGROUND = "async_launched"
 
@@ -41,7 +41,7 @@ class _Streaming(_Request, tag="s"):
     pass
 
 
-class _Subagent(Struct, kw_only=True, tag="subagent"):
+class _SubAgent(Struct, kw_only=True, tag="subagent"):
     t: float
     agent_id: str = ""
     status: str = ""
@@ -53,7 +53,7 @@ class _Subagent(Struct, kw_only=True, tag="subagent"):
 
 class _Document(Struct, kw_only=True):
     id: Id
-    requests: list[_Normal | _Streaming | _Subagent]
+    requests: list[_Normal | _Streaming | _SubAgent]
     models: list[str] = field(default_factory=list)
     tool_tokens: Tokens | None = None
     system_tokens: Tokens | None = None
@@ -76,9 +76,9 @@ class WekaReader:
 
 def _sessions(document: _Document) -> list[TraceSession]:
     main: list[_Request] = []
-    markers: list[tuple[int, _Subagent]] = []
+    markers: list[tuple[int, _SubAgent]] = []
     for entry in document.requests:
-        if isinstance(entry, _Subagent):
+        if isinstance(entry, _SubAgent):
             markers.append((max(len(main) - 1, 0), entry))
         else:
             main.append(entry)
@@ -101,7 +101,7 @@ def _sessions(document: _Document) -> list[TraceSession]:
     return [root, *children]
 
 
-def _child(parent: str, number: int, parent_turn: int, marker: _Subagent) -> TraceSession:
+def _child(parent: str, number: int, parent_turn: int, marker: _SubAgent) -> TraceSession:
     requests: list[_Request] = list(marker.requests)
     return TraceSession(
         session_id=f"{parent}-sub{number}",
@@ -117,7 +117,7 @@ def _child(parent: str, number: int, parent_turn: int, marker: _Subagent) -> Tra
     )
 
 
-def _turns(requests: list[_Request], markers: dict[int, _Subagent]) -> tuple[TraceTurn, ...]:
+def _turns(requests: list[_Request], markers: dict[int, _SubAgent]) -> tuple[TraceTurn, ...]:
     blocks = BlockHistory()
     turns: list[TraceTurn] = []
     for index, request in enumerate(requests):
@@ -152,10 +152,10 @@ def _gap_seconds(request: _Request, following: _Request | None) -> float:
     return max(gap, 0.0)
 
 
-def _tool(request: _Request, marker: _Subagent | None, gap_seconds: float) -> TraceTool | None:
+def _tool(request: _Request, marker: _SubAgent | None, gap_seconds: float) -> TraceTool | None:
     if marker is not None:
         return TraceTool(
-            name=SUBAGENT_TOOL,
+            name=SUB_AGENT_TOOL,
             duration_seconds=gap_seconds,
             background=marker.status == LAUNCHED_IN_BACKGROUND,
         )
