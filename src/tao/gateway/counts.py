@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
-from prometheus_client.metrics_core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from tao.gateway.gauges import Described
@@ -25,11 +25,7 @@ class Counted(Collector):
         self._values[labels] = self._values.get(labels, 0.0) + by
 
     def collect(self) -> Iterator[Metric]:
-        name, text, labels = self._described
-        family = CounterMetricFamily(name, text, labels=labels)
-        for values, count in self._values.items():
-            family.add_metric(values, count)
-        yield family
+        yield self._described.metric(self._values.items())
 
 
 class Timed(Collector):

@@ -5,10 +5,10 @@ It must not know how either is learned.
 
 from collections.abc import Iterator
 
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from tao.gateway.gauges import Described
+from tao.gateway.gauges import Described, Rows
 from tao.policies.survival import MeasuredSurvival
 
 CREDIT = (
@@ -45,21 +45,19 @@ class CreditSoFar(Collector):
         self._survival = survival
 
     def collect(self) -> Iterator[Metric]:
-        returns, prefix, error, calibration, survival = CREDIT
-        families = {
-            of.name: CounterMetricFamily(of.name, of.text, labels=of.labels)
-            for of in (returns, prefix, error)
+        rows = self._rows()
+        yield from (of.metric(rows[of.name]) for of in CREDIT)
+
+    def _rows(self) -> dict[str, Rows]:
+        known = list(self._survival.calibration.by_name.items())
+        return {
+            "tao_credit_returns_total": [((name,), of.returns) for name, of in known],
+            "tao_credit_prefix_tokens_total": [((name,), of.prefix_tokens) for name, of in known],
+            "tao_credit_error_tokens_total": [((name,), of.error_tokens) for name, of in known],
+            "tao_credit_calibration_error": [((name,), of.calibration_error) for name, of in known],
+            "tao_prefix_survival": [
+                ((replica, f"{turnover:g}"), share)
+                for replica, curve in self._survival.curves.items()
+                for turnover, share in curve.points()
+            ],
         }
-        errors = GaugeMetricFamily(calibration.name, calibration.text, labels=calibration.labels)
-        for name, known in self._survival.calibration.by_name.items():
-            families[returns.name].add_metric((name,), known.returns)
-            families[prefix.name].add_metric((name,), known.prefix_tokens)
-            families[error.name].add_metric((name,), known.error_tokens)
-            errors.add_metric((name,), known.calibration_error)
-        yield from families.values()
-        yield errors
-        shares = GaugeMetricFamily(survival.name, survival.text, labels=survival.labels)
-        for replica, curve in self._survival.curves.items():
-            for turnover, share in curve.points():
-                shares.add_metric((replica, f"{turnover:g}"), share)
-        yield shares

@@ -16,6 +16,9 @@ from tao.gateway.planner import PlannerFigures
 from tao.policies.returns import ReturnCalibration
 from tao.policies.returns.calibration import INTERVAL_LEVELS
 
+Rows = Iterable[tuple[tuple[str, ...], float]]
+"""Values of a metric, each with those of its labels."""
+
 
 class Described(NamedTuple):
     """A metric: the name as Prometheus shows it, what it says, its labels."""
@@ -23,6 +26,14 @@ class Described(NamedTuple):
     name: str
     text: str
     labels: tuple[str, ...] = ()
+
+    def metric(self, rows: Rows) -> Metric:
+        """With its values: a counter where the name ends in `_total`, else a gauge."""
+        kind = CounterMetricFamily if self.name.endswith("_total") else GaugeMetricFamily
+        family = kind(self.name, self.text, labels=self.labels)
+        for values, value in rows:
+            family.add_metric(values, value)
+        return family
 
 
 LIVE = (
@@ -62,8 +73,6 @@ RETURNS = (
     ),
 )
 
-Rows = Iterable[tuple[tuple[str, ...], float]]
-
 
 class LiveState(Collector):
     """Gauges of the core's present state."""
@@ -74,11 +83,7 @@ class LiveState(Collector):
 
     def collect(self) -> Iterator[Metric]:
         rows = self._rows()
-        for name, text, labels in LIVE:
-            family = GaugeMetricFamily(name, text, labels=labels)
-            for values, value in rows[name]:
-                family.add_metric(values, value)
-            yield family
+        yield from (of.metric(rows[of.name]) for of in LIVE)
 
     def _rows(self) -> dict[str, Rows]:
         view = self._scheduler.view
@@ -113,11 +118,7 @@ class ReturnsSoFar(Collector):
 
     def collect(self) -> Iterator[Metric]:
         rows = self._rows()
-        for name, text, labels in RETURNS:
-            family = CounterMetricFamily(name, text, labels=labels)
-            for values, value in rows[name]:
-                family.add_metric(values, value)
-            yield family
+        yield from (of.metric(rows[of.name]) for of in RETURNS)
 
     def _rows(self) -> dict[str, Rows]:
         known = list(self._calibration.by_tool.items())

@@ -6,7 +6,7 @@ It must not know blocks or sessions.
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from tao.core.ids import ReplicaId
@@ -41,10 +41,6 @@ class WatchSoFar(Collector):
 
     def collect(self) -> Iterator[Metric]:
         rows = list(self._watch.figures())
-        for name, text, labels in WATCH:
-            key = name.removeprefix("tao_kv_events_").removesuffix("_total")
-            counts = name.endswith("_total")
-            family = (CounterMetricFamily if counts else GaugeMetricFamily)(name, text, labels=labels)
-            for replica, figures in rows:
-                family.add_metric((replica,), figures[key])
-            yield family
+        for of in WATCH:
+            key = of.name.removeprefix("tao_kv_events_").removesuffix("_total")
+            yield of.metric(((replica,), figures[key]) for replica, figures in rows)
