@@ -140,3 +140,12 @@ async def test_the_client_of_a_stream_does_not_see_it_and_others_see_all() -> No
     await client.send(USAGE)
     client.abort()
     assert (got.body, got.ended) == (USAGE, "aborted")
+
+
+async def test_a_stream_that_names_no_coding_by_its_name_is_plain_too() -> None:
+    got = Got()
+    _, client = asked(BODY, client=got)
+    await client.start(200, ((b"content-type", b"text/event-stream"), (b"content-encoding", b"identity")))
+    await client.send(TEXT + USAGE + DONE)
+    await client.finish()
+    assert got.body == TEXT + DONE

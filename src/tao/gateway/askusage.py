@@ -85,7 +85,7 @@ class _WithoutUsage:
         return self._client.started
 
     async def start(self, status: int, headers: RawHeaders) -> None:
-        if takes_events(headers) and not header(headers, b"content-encoding"):
+        if takes_events(headers):
             self._stripper = UsageStripper()
         await self._client.start(status, headers)
 
