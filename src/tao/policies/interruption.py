@@ -97,7 +97,7 @@ class LeaseWhileExpected:
     """A session whose return is overdue beyond belief gives way as soon as somebody waits.
 
     Clients do not say when a session is over; without this, those that have vanished would hold others back until the
-    idle bound. Belief ends after half a minute, so it is enough to look once every `period_seconds`.
+    idle bound. Belief outlasts an expected return by seconds, so it is enough to look once every `period_seconds`.
     """
 
     def __init__(self, readiness: Readiness, period_seconds: float = 1.0) -> None:

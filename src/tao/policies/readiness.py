@@ -142,18 +142,21 @@ class ToolReadiness:
         if not isinstance(phase, Acting):
             return False
         if phase.finished_at is not None:
-            return at - phase.finished_at > self._rule.lease_seconds
-        if session.awaits_children:
-            return (
-                at - phase.since > self._rule.lease_seconds
-            )  # its end will be told: it need not hold a place
-        promised_at = self._promised_at(phase, at)
-        if promised_at is not None:
-            return at - promised_at > self._rule.lease_seconds
-        return self._outstayed(session, phase, at)
+            expected_at: float | None = phase.finished_at
+        elif session.awaits_children:
+            expected_at = phase.since  # their end will be told: it need not hold a place until then
+        else:
+            expected_at = self._promised_at(phase, at)
+        if expected_at is None:
+            return self._outstayed(session, phase, at)
+        return at - expected_at > self._rule.lease_seconds
 
     def _outstayed(self, session: Session, phase: Acting, at: float) -> bool:
-        """Whether a session is away for longer than its forecast and its lease. Who may be away for less is not forecast."""
+        """Whether a session is away for longer than its forecast and its lease.
+
+        Whose lease alone is not over yet is not forecast; but past `refresh_seconds` a tool's forecast is asked for all the
+        same, so that it is made anew on time.
+        """
         elapsed_seconds = at - phase.since
         if not phase.tools:
             if elapsed_seconds <= self._farewells.lease_seconds(session.tenant):
