@@ -143,12 +143,10 @@ class State:
 
     def pinned_or(self, session: Session, replica: ReplicaId) -> ReplicaId:
         """The replica that the session is pinned to where that is up, else the one given."""
-        if session.pinned is None:
+        pinned = session.pinned
+        if pinned is None or all(up.id != pinned for up in self.serving.up):
             return replica
-        pinned = self.replicas.get(session.pinned)
-        if pinned is None or all(up.id != pinned.id for up in self.serving.up):
-            return replica
-        return pinned.id
+        return pinned
 
     def most_room(self, model: str, but: ReplicaId | None = None) -> Replica | None:
         """The replica with most free tokens of those that serve the model, other than `but`; ties: the first that joined."""
