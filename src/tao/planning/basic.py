@@ -81,10 +81,9 @@ def listed_solution(instance: Instance) -> Solution | None:
     """The optimum of a small instance by listing all its assignments; None for a larger one."""
     total = assignments_max(instance)
     if total == 1:
-        nothing = instance.score(empty_choice(instance)).triple
-        return Solution(
-            empty_choice(instance), "optimal", "listing", nothing, heuristics.work_units(instance)
-        )
+        nothing = empty_choice(instance)
+        objective = instance.score(nothing).triple
+        return Solution(nothing, "optimal", "listing", objective, heuristics.work_units(instance))
     packed = pack(instance).triple if total <= ASSIGNMENTS_MAX else None
     if packed is None:
         return None
