@@ -6,7 +6,6 @@ from watched import Watched
 
 from tao.core import SchedulerSettings
 from tao.core.commands import (
-    ComputePlan,
     DispatchTurn,
     Interruption,
     InterruptSession,
@@ -35,16 +34,6 @@ def went(w: World, turn: str) -> str:
     return dispatch.replica
 
 
-def run(w: World, seconds: float) -> None:
-    """Let time pass and plans be solved."""
-    end = w.at + seconds
-    while (due := w.scheduler.next_wakeup()) is not None and due <= end:
-        w.at = max(w.at, due)
-        for command in of_kind(w.wake(), ComputePlan):
-            w.solve(command)
-    w.at = end
-
-
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 def test_every_policy_sends_a_session_where_its_model_is_served(policy: str) -> None:
     """Also those that wait, past the room of both replicas."""
@@ -58,7 +47,7 @@ def test_every_policy_sends_a_session_where_its_model_is_served(policy: str) -> 
         for dispatch in of_kind(w.log, DispatchTurn):
             if dispatch.turn in w.scheduler.view.turns:
                 w.finish(dispatch.turn, 1_500, 10, tools=())
-        run(w, 1.0)
+        w.run_for(1.0)
         if not w.scheduler.view.turns:
             break
     assert not w.scheduler.view.turns, "nobody starves behind another model's sessions"
@@ -84,7 +73,7 @@ def test_a_full_pool_does_not_keep_the_other_one_waiting() -> None:
     w.arrive("a", "a1", 3_500, model="x")
     w.arrive("b", "b1", 3_500, model="x")  # waits
     w.arrive("c", "c1", 3_500, model="y")  # behind it
-    run(w, 2.0)
+    w.run_for(2.0)
     assert isinstance(w.session("b").phase, Waiting)
     assert isinstance(w.session("c").phase, Running)
 
@@ -94,12 +83,12 @@ def test_a_model_that_nobody_up_serves_is_waited_for_and_then_refused() -> None:
     w.lose("y")
     assert of_kind(w.arrive("s", "s1", model="y"), DispatchTurn) == []
     w.arrive("t", "t1", model="x")
-    run(w, 0.1)
+    w.run_for(0.1)
     assert went(w, "t1") == "x"
     assert "no replica that serves 'y' is up" in str(w.scheduler.explain(w.session("s").id))
-    run(w, 9.8)
+    w.run_for(9.8)
     assert of_kind(w.log, RefuseTurn) == []
-    run(w, 0.2)
+    w.run_for(0.2)
     [refused] = of_kind(w.log, RefuseTurn)
     assert (refused.turn, refused.cause) == ("s1", Refusal.NO_REPLICA)
 
@@ -118,12 +107,12 @@ def test_the_bound_counts_from_when_the_last_server_was_lost() -> None:
     w = two_pools()
     w.arrive("a", "a1", 3_400, model="y")
     w.arrive("s", "s1", 3_400, model="y")  # waits for room
-    run(w, 50.0)
+    w.run_for(50.0)
     w.lose("y")
-    run(w, 9.0)
+    w.run_for(9.0)
     assert of_kind(w.log, RefuseTurn) == []
     w.join("late", 4_000, ("y",))
-    run(w, 1.0)
+    w.run_for(1.0)
     assert went(w, "s1") == "late"
 
 
@@ -135,7 +124,7 @@ def test_a_session_that_asks_for_another_model_moves_and_starts_afresh() -> None
     commands = w.arrive("s", "s2", 1_200, model="y")
     [interrupt] = of_kind(commands, InterruptSession)
     assert (interrupt.replica, interrupt.reason) == ("x", Interruption.MODEL)
-    run(w, 1.0)
+    w.run_for(1.0)
     assert went(w, "s2") == "y"
     assert w.session("s").evidence == {}
     assert w.reserved("x") == 0
@@ -163,7 +152,7 @@ def test_turns_held_together_go_where_each_is_served() -> None:
     w.finish("b1", 3_400, 0)
     w.end("a")
     w.end("b")
-    run(w, 2.0)
+    w.run_for(2.0)
     assert (went(w, "s1"), went(w, "s2")) == ("x", "y")
 
 
@@ -174,10 +163,10 @@ def test_an_engine_that_no_longer_serves_a_model_loses_its_sessions() -> None:
     [interrupt] = of_kind(w.send(ModelsChanged(w.at, ReplicaId("y"), ("y",))), InterruptSession)
     assert (interrupt.session, interrupt.reason) == ("s", Interruption.MODEL)
     w.arrive("s", "s2", 1_200, model="z")
-    run(w, 1.0)
+    w.run_for(1.0)
     assert isinstance(w.session("s").phase, Waiting)
     w.send(ModelsChanged(w.at, ReplicaId("x"), ("x", "z")))
-    run(w, 1.0)
+    w.run_for(1.0)
     assert went(w, "s2") == "x"
 
 
@@ -188,7 +177,7 @@ def test_a_replica_that_names_no_models_serves_whatever_is_asked() -> None:
     assert went(w, "s1") == "any"
     w.lose("any")
     w.arrive("t", "t1", model="something else")
-    run(w, 10.1)
+    w.run_for(10.1)
     assert [refused.turn for refused in of_kind(w.log, RefuseTurn)] == ["t1"]
 
 

@@ -21,15 +21,6 @@ def begin(w: World, seconds: float = 300.0) -> None:
     assert of_kind(w.send(WeightsUpdateBegan(w.at, w.at + seconds)), DispatchTurn) == []
 
 
-def run(w: World, seconds: float) -> None:
-    end = w.at + seconds
-    while (due := w.scheduler.next_wakeup()) is not None and due <= end:
-        w.at = max(w.at, due)
-        for command in of_kind(w.wake(), ComputePlan):
-            w.solve(command)
-    w.at = end
-
-
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 def test_under_every_policy_turns_wait_for_the_end_and_then_go(policy: str) -> None:
     w = World(make_policy(policy), BOUNDS, a=100_000, b=100_000)
@@ -41,10 +32,10 @@ def test_under_every_policy_turns_wait_for_the_end_and_then_go(policy: str) -> N
         w.arrive(session, f"{session} held")
     assert isinstance(w.session("runs").phase, Running), "what runs goes on"
     w.finish("r1")
-    run(w, 100.0)
+    w.run_for(100.0)
     assert w.scheduler.view.held_turns == 3
     w.send(WeightsUpdateEnded(w.at))
-    run(w, 6.0)
+    w.run_for(6.0)
     assert w.scheduler.view.held_turns == 0
     assert of_kind(w.log, RefuseTurn) == []
 
@@ -78,9 +69,9 @@ def test_an_end_that_is_never_told_comes_at_the_deadline(w: World) -> None:
     told = w.scheduler.snapshot(w.at + 10.0)["weights_update_ends_in_seconds"]
     assert told == pytest.approx(20.0)
     assert "weights are updated" in str(w.scheduler.explain(w.session("s").id))
-    run(w, 30.0)
+    w.run_for(30.0)
     assert w.scheduler.snapshot()["weights_update_ends_in_seconds"] is None
-    run(w, 1.0)
+    w.run_for(1.0)
     assert isinstance(w.session("s").phase, Running)
 
 
@@ -88,7 +79,7 @@ def test_once_more_moves_the_deadline_and_an_end_too_many_is_ignored(w: World) -
     begin(w, 30.0)
     w.after(20.0)
     begin(w, 30.0)
-    run(w, 29.0)
+    w.run_for(29.0)
     w.arrive("s", "s1")
     assert isinstance(w.session("s").phase, Waiting)
     w.send(WeightsUpdateEnded(w.at))
@@ -101,11 +92,11 @@ def test_bounds_on_waiting_count_from_the_end(w: World) -> None:
     w.arrive("s", "s1", 90_000)
     w.arrive("t", "t1", 90_000)
     w.arrive("u", "u1", 90_000)
-    run(w, 100.0)
+    w.run_for(100.0)
     w.send(WeightsUpdateEnded(w.at))
-    run(w, 19.0)
+    w.run_for(19.0)
     assert w.scheduler.view.held_turns == 1
-    run(w, 1.0)
+    w.run_for(1.0)
     assert w.scheduler.view.held_turns == 0, "placed by force at its bound"
 
 
@@ -119,7 +110,7 @@ def test_a_plan_that_comes_back_meanwhile_places_nobody() -> None:
     begin(w)
     assert w.solve(compute) == []
     w.send(WeightsUpdateEnded(w.at))
-    run(w, 2.0)
+    w.run_for(2.0)
     assert isinstance(w.session("t").phase, Running)
 
 

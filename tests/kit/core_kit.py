@@ -181,6 +181,15 @@ class World:
         pairs = tuple((SessionId(session), ReplicaId(replica)) for session, replica in assignments)
         return self.send(PlanReady(self.at, compute.plan, pairs))
 
+    def run_for(self, seconds: float) -> None:
+        """Let time pass: the core is woken whenever it asks, and its plans are solved at once."""
+        end = self.at + seconds
+        while (due := self.scheduler.next_wakeup()) is not None and due <= end:
+            self.at = max(self.at, due)
+            for compute in of_kind(self.wake(), ComputePlan):
+                self.solve(compute)
+        self.at = end
+
     # --- what is so -------------------------------------------------------------------------------------------------
 
     def knows(self, session: str) -> bool:
