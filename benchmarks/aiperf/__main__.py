@@ -17,8 +17,8 @@ from typing import Any
 
 from benchmarks.aiperf.measured import measured_turns
 from benchmarks.aiperf.weka import write_traces
-from benchmarks.live.processes import free_port, run_bounded, service, tail
 from tao.record.summary import RunSummary, summarise
+from tests.engine.processes import free_port, run_bounded, service, tail
 from tests.engine.vllm_replica import ReplicaOptions, VllmReplica, start_replica
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -20,7 +20,7 @@ from typing import Any
 import bench
 from benchmarks.live import engines, page, report, routers
 from benchmarks.live.peers import PEERS, Peer, chosen
-from benchmarks.live.processes import ServiceError
+from tests.engine.processes import ServiceError
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"

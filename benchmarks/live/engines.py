@@ -16,9 +16,9 @@ from typing import Any
 
 from benchmarks.live import workload
 from benchmarks.live.peers import Peer
-from benchmarks.live.processes import ServiceError, run_bounded, service, tail
 from benchmarks.live.replicas import counters, flush, get, replicas, warm_up
 from tao.traces import TraceSession, read_trace, sample_path, write_native
+from tests.engine.processes import ServiceError, run_bounded, service, tail
 from tests.engine.vllm_replica import VllmReplica
 
 TURN_SECONDS_MAX = 300.0

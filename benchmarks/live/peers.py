@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.live.processes import free_port
+from tests.engine.processes import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 PEERS_BIN = ROOT / ".venvs" / "peers" / "bin"

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.live.processes import ServiceError
 from tao.engines.vllm import VllmAdapter
 from tao.replay.text import TextPool
-from tests.engine.vllm_replica import ReplicaOptions, ReplicaStartError, VllmReplica, start_replica
+from tests.engine.processes import ServiceError
+from tests.engine.vllm_replica import ReplicaOptions, VllmReplica, start_replica
 
 BLOCK_TOKENS = 32
 IDLE_SECONDS_MAX = 120.0
@@ -61,10 +61,7 @@ def replicas(scratch: Path, *, kv_tokens: int, window_tokens: int) -> Iterator[l
     with ExitStack() as stack, ThreadPoolExecutor(2) as pool:
         starting = [start_replica(scratch / name, options) for name in ("replica-1", "replica-2")]
         entered = [pool.submit(stack.enter_context, one) for one in starting]
-        try:
-            yield [one.result() for one in entered]
-        except ReplicaStartError as error:
-            raise ServiceError(str(error)) from error
+        yield [one.result() for one in entered]
 
 
 def post(url: str, body: object = None) -> bytes:

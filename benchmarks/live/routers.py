@@ -17,7 +17,7 @@ import uvloop
 from benchmarks import http_path
 from benchmarks.live.figures import Median, fraction, median
 from benchmarks.live.peers import Peer
-from benchmarks.live.processes import ServiceError, free_port, service
+from tests.engine.processes import ServiceError, free_port, service
 
 ENGINE_CAPACITY_TOKENS = 16_000_000
 RULERS = ("vllm-router-round-robin", "vllm-router-consistent-hash", "vllm-router-cache-aware")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine import vllm_replica
+from tests.engine.processes import ServiceError, end, free_port, service
 
 STUBBORN = """
 trap '' TERM
@@ -44,7 +44,7 @@ def test_a_process_that_ignores_term_is_killed_with_its_children(
     child = os.pidfd_open(int((tmp_path / "child").read_text()))
     try:
         assert not ended(child, seconds_max=0.0)
-        vllm_replica.end(stubborn, terminate_seconds_max=0.2)
+        end(stubborn, seconds_max=0.2)
         assert stubborn.returncode == -signal.SIGKILL
         assert ended(child, seconds_max=10.0)
     finally:
@@ -54,14 +54,15 @@ def test_a_process_that_ignores_term_is_killed_with_its_children(
 def test_a_process_that_ended_by_itself_is_no_error() -> None:
     process = subprocess.Popen(["true"], start_new_session=True)
     process.wait(timeout=10)
-    vllm_replica.end(process, terminate_seconds_max=0.2)
+    end(process, seconds_max=0.2)
     assert process.returncode == os.EX_OK
 
 
 def test_an_engine_that_ends_while_starting_is_reported_with_its_log(tmp_path: Path) -> None:
-    log_path = tmp_path / "log"
-    log_path.write_text("no such model\n")
-    process = subprocess.Popen(["false"])
-    url = f"http://127.0.0.1:{vllm_replica.free_port()}"
-    with pytest.raises(vllm_replica.ReplicaStartError, match="code 1 while starting:\nno such model"):
-        vllm_replica.wait_healthy(process, url, log_path)
+    command = ["bash", "-c", "echo no such model; exit 1"]
+    url = f"http://127.0.0.1:{free_port()}"
+    with (
+        pytest.raises(ServiceError, match="code 1 while starting:\nno such model"),
+        service(command, url, tmp_path / "log", ready_path="/health"),
+    ):
+        pytest.fail("it cannot be up")

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.live.__main__ import is_published, main, options_of
 from benchmarks.live.engines import LiveConfig, estimate
 from benchmarks.live.peers import PEERS, chosen
-from benchmarks.live.processes import ServiceError, answers, free_port, run_bounded, service
+from tests.engine.processes import ServiceError, answers, free_port, run_bounded, service
 
 SERVER = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1"]
 REPLICAS = ["http://127.0.0.1:1001", "http://127.0.0.1:1002"]

@@ -1,4 +1,4 @@
-"""Processes of the live benchmark: started in a group of their own, waited for until they answer, surely ended.
+"""Servers as processes, for tests and benchmarks: started in a group of their own, waited for, surely ended.
 
 It knows addresses and deadlines, and nothing of what a process serves.
 """
@@ -19,11 +19,11 @@ START_SECONDS_MAX = 60.0
 END_SECONDS_MAX = 15.0
 POLL_SECONDS = 0.1
 ANSWER_SECONDS_MAX = 2.0
-LOG_TAIL_CHARACTERS = 2_000
+LOG_TAIL_CHARACTERS = 4_000
 
 
 class ServiceError(RuntimeError):
-    """A process ended while starting, or did not answer before its deadline; the message has the end of its log."""
+    """A process cannot start, ended while starting, or was late to answer; the message has the end of its log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,7 @@ def service(
     *,
     ready_path: str = "/v1/models",
     environment: Mapping[str, str] | None = None,
+    directory: Path | None = None,
     start_seconds_max: float = START_SECONDS_MAX,
 ) -> Iterator[Service]:
     """Run `command` while the block lasts; its output goes to `log_path`. Raises ServiceError if it does not come up."""
@@ -77,6 +78,7 @@ def service(
             stdout=log,
             stderr=subprocess.STDOUT,
             env={**os.environ, **(environment or {})},
+            cwd=directory,
             start_new_session=True,
         )
     try:
@@ -99,7 +101,10 @@ def _wait_ready(process: subprocess.Popen[bytes], url: str, log_path: Path, star
 
 
 def end(process: subprocess.Popen[bytes], seconds_max: float = END_SECONDS_MAX) -> None:
-    """TERM to the whole group and a bounded wait for its first process, then KILL to what is left of the group."""
+    """TERM to the whole group and a bounded wait for its first process, then KILL to what is left of the group.
+
+    vLLM may swallow a TERM while it starts.
+    """
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)
