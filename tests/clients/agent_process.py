@@ -74,18 +74,17 @@ async def agent(launch: Launch, home: Path, directory: Path) -> AsyncIterator[Ag
         path = home / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    mark = f"{MARK}={uuid.uuid4()}"
-    name, _, value = mark.partition("=")
+    run = str(uuid.uuid4())
     process = await asyncio.create_subprocess_exec(
         *launch.command,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
         cwd=directory,
-        env={**launch.environment, name: value},
+        env={**launch.environment, MARK: run},
         start_new_session=True,
     )
-    running = AgentProcess(process, mark)
+    running = AgentProcess(process, f"{MARK}={run}")
     assert process.stdout is not None
     running.reader = asyncio.ensure_future(running._read(process.stdout))
     try:

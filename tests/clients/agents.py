@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from setup_clients import PROGRAMS
-from tests.clients.mini_swe_agent import executable
+from tests.clients import mini_swe_agent
 
 MODEL = "tiny"
 KEY = "not-needed"
@@ -43,10 +43,9 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """A program. `shell_tool`: how its tool for shell commands is named; `model_path`: which API it speaks."""
+    """A program. `shell_tool`: how its tool for shell commands is named."""
 
     name: str
-    model_path: str
     shell_tool: str
     launch: Callable[[Job], Launch]
 
@@ -143,45 +142,25 @@ def opencode(job: Job) -> Launch:
     )
 
 
-def mini_swe_agent(job: Job) -> Launch:
+def mini(job: Job) -> Launch:
     """`mini --yolo`: OpenAI chat completions, not streamed."""
-    command = [
-        *(
-            str(executable()),
-            "--model",
-            f"openai/{MODEL}",
-            "--task",
-            job.task,
-            "--yolo",
-            "--exit-immediately",
-        ),
-        *("--config", "mini.yaml", "--config", f"model.model_kwargs.api_base={job.url}/v1"),
-        *("--config", f"agent.step_limit={job.turns_max}", "--output", str(job.home / "trajectory.json")),
-    ]
+    trajectory = job.home / "trajectory.json"
+    command = mini_swe_agent.command(f"{job.url}/v1", job.task, trajectory, model=MODEL)
+    command += ["--config", f"agent.step_limit={job.turns_max}"]
     files = {}
     if job.answer_regex:
         body = {"structured_outputs": {"regex": job.answer_regex}}
         files["answers.yaml"] = json.dumps({"model": {"model_kwargs": {"extra_body": body}}})
         command += ["--config", str(job.home / "answers.yaml")]
-    return Launch(
-        command,
-        environment(
-            job.home,
-            OPENAI_API_KEY=KEY,
-            LITELLM_LOCAL_MODEL_COST_MAP="True",  # no look-up of prices on the network
-            MSWEA_CONFIGURED="true",
-            MSWEA_COST_TRACKING="ignore_errors",
-        ),
-        files,
-    )
+    return Launch(command, environment(job.home, **mini_swe_agent.ENVIRONMENT), files)
 
 
 AGENTS = {
     agent.name: agent
     for agent in (
-        Agent("claude-code", "/v1/messages", "Bash", claude_code),
-        Agent("codex", "/v1/responses", "exec_command", codex),
-        Agent("opencode", "/v1/chat/completions", "bash", opencode),
-        Agent("mini-swe-agent", "/v1/chat/completions", "bash", mini_swe_agent),
+        Agent("claude-code", "Bash", claude_code),
+        Agent("codex", "exec_command", codex),
+        Agent("opencode", "bash", opencode),
+        Agent("mini-swe-agent", "bash", mini),
     )
 }

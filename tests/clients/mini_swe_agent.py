@@ -11,6 +11,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPLETION_LINE = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+ENVIRONMENT = {
+    "OPENAI_API_KEY": "not-needed",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # no look-up of prices on the network
+    "MSWEA_CONFIGURED": "true",
+    "MSWEA_COST_TRACKING": "ignore_errors",
+}
+"""What it needs beside PATH and HOME."""
 
 
 def executable() -> Path:
@@ -20,6 +27,15 @@ def executable() -> Path:
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist: run `make clients`, or set TAO_MINI_SWE_AGENT")
     return path
+
+
+def command(base_url: str, task: str, trajectory: Path, *, model: str) -> list[str]:
+    """Its command line for one task; the trajectory is left at that path. `base_url` ends in /v1."""
+    return [
+        *(str(executable()), "--model", f"openai/{model}", "--task", task, "--yolo", "--exit-immediately"),
+        *("--config", "mini.yaml", "--config", f"model.model_kwargs.api_base={base_url}"),
+        *("--output", str(trajectory)),
+    ]
 
 
 def run_task(
@@ -32,27 +48,14 @@ def run_task(
     """
     home = directory / "home"
     home.mkdir(parents=True, exist_ok=True)
-    command = [
-        *(str(executable()), "--model", f"openai/{model}", "--task", task, "--yolo", "--exit-immediately"),
-        *("--config", "mini.yaml", "--config", f"model.model_kwargs.api_base={base_url}"),
-        *("--output", "trajectory.json"),
-    ]
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(home),
-        "OPENAI_API_KEY": "not-needed",
-        "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # no look-up of prices on the network
-        "MSWEA_CONFIGURED": "true",
-        "MSWEA_COST_TRACKING": "ignore_errors",
-    }
     done = subprocess.run(
-        command,
+        command(base_url, task, directory / "trajectory.json", model=model),
         check=True,
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
         cwd=directory,
-        env=environment,
+        env={"PATH": os.environ["PATH"], "HOME": str(home), **ENVIRONMENT},
         timeout=seconds_max,
     )
     return done.stdout
