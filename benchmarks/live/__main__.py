@@ -57,13 +57,6 @@ QUICK = {
 """As short of memory as a whole run, and a tenth of its tokens."""
 
 
-def plain(value: Any) -> Any:
-    """Dataclasses as JSON objects."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.asdict(value)
-    raise TypeError(f"cannot write {type(value).__name__} as JSON")
-
-
 def write(path: Path, result: dict[str, Any]) -> None:
     """A result with what a reader must know of a figure: when, on what, of which code."""
     heading = {
@@ -77,7 +70,7 @@ def write(path: Path, result: dict[str, Any]) -> None:
         "commit": bench.commit(),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**heading, **result}, indent=1, default=plain) + "\n")
+    path.write_text(json.dumps({**heading, **result}, indent=1, default=dataclasses.asdict) + "\n")
 
 
 def is_published(options: argparse.Namespace) -> bool:

@@ -19,7 +19,6 @@ DECODE_TOKENS_PER_SECOND = 80.0
 """Of one `small` replica on one core: measured alone, and at the batch sizes of these runs."""
 HIT_RATE_TYPICAL = 0.6
 """About the mean over all routers: round-robin has half of it, the best 0.8 and more."""
-UNCACHED_TOKENS_MAX = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)

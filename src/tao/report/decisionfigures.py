@@ -34,7 +34,7 @@ def comparison_plot(
         figure.add_bar(
             x=list(tallies),
             y=shares,
-            name=f"{outcome}" if outcome == EQUAL else f"behind in {outcome}",
+            name=outcome if outcome == EQUAL else f"behind in {outcome}",
             marker={"color": COLOURS[outcome]},
             hovertemplate="%{x}: %{y:.1f} %",
             row=1,
