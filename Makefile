@@ -35,8 +35,11 @@ clients: .venvs/mini-swe-agent/.installed ## Install the coding agents that test
 engine: setup ## Install vLLM's CPU build (1.7 GB) into .venvs/vllm
 	@$(PYTHON) scripts/setup_engine.py
 
-peers: setup ## Install the routers of other projects that bench-live measures
-	@$(PYTHON) scripts/setup_peers.py
+peers: .venvs/peers/.installed ## Install the routers of other projects that bench-live measures
+
+.venvs/peers/.installed: $(LOCKS)/peers.lock scripts/make_venv.py | setup
+	@$(PYTHON) scripts/make_venv.py .venvs/peers --depends $(LOCKS)/peers.lock -- \
+		--no-deps --requirement $(LOCKS)/peers.lock
 
 fmt: setup ## Format and fix what can be fixed
 	$(BIN)/ruff check --fix $(CODE)

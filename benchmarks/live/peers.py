@@ -30,7 +30,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A way through to the replicas. `needs_peers_venv`: installed by `scripts/setup_peers.py`.
+    """A way through to the replicas. `needs_peers_venv`: installed by `make peers`.
 
     `final_header`: the client says with a session's last turn that it is the last, which few real clients do.
     """
