@@ -86,7 +86,7 @@ def place(ctx: Context, session: Session, replica: ReplicaId, reason: Reason) ->
             ctx.state.enter(session, Running(turns, replica), ctx.now)
             for turn_id in turns:
                 turn = ctx.state.turns[turn_id]
-                dispatch(ctx, session, turn, _serving(ctx, turn, replica), reason)
+                dispatch(ctx, session, turn, _serving(ctx, turn.model, replica), reason)
         case Acting(home=None):
             after = Acting(
                 before.tools, before.since, replica, before.finished_at, before.expected_at, before.told_at
@@ -102,18 +102,15 @@ def allowed(ctx: Context, session: Session, replica: ReplicaId, reason: Reason) 
     pinned = ctx.state.pinned_or(session, replica)
     if pinned != replica:
         return pinned, Reason.PINNED
-    if not ctx.state.replicas[replica].serves(session.model):
-        other = ctx.state.most_room(session.model)
-        if other is not None:
-            return other.id, Reason.MODEL
-    return replica, reason
+    serving = _serving(ctx, session.model, replica)
+    return (replica, reason) if serving == replica else (serving, Reason.MODEL)
 
 
-def _serving(ctx: Context, turn: Turn, replica: ReplicaId) -> ReplicaId:
-    """The session's replica, or another one for a turn that asks for a model which that does not serve."""
-    if ctx.state.replicas[replica].serves(turn.model):
+def _serving(ctx: Context, model: str, replica: ReplicaId) -> ReplicaId:
+    """The replica itself, or the roomiest that serves the model where it does not and another one does."""
+    if ctx.state.replicas[replica].serves(model):
         return replica
-    other = ctx.state.most_room(turn.model)
+    other = ctx.state.most_room(model)
     return replica if other is None else other.id
 
 

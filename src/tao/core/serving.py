@@ -16,8 +16,7 @@ class Serving:
 
     def __init__(self) -> None:
         self.up: tuple[Replica, ...] = ()
-        self.alike = True
-        """Whether all of them serve whatever is asked."""
+        self._alike = True  # all of them serve whatever is asked
         self._healthy: tuple[Replica, ...] = ()
         self._by_model: dict[str, tuple[Replica, ...]] = {}
         self._lost_at: dict[str, float] = {}
@@ -29,7 +28,7 @@ class Serving:
         before = self._healthy
         self._healthy = tuple(replica for replica in replicas if replica.state is ReplicaState.UP)
         self.up = () if held_back else self._healthy
-        self.alike = all(replica.models is None for replica in self.up)
+        self._alike = all(replica.models is None for replica in self.up)
         self._by_model = {}
         self._largest_tokens = max((replica.capacity_tokens for replica in self.up), default=None)
         if any(replica.models is None for replica in self._healthy):
@@ -44,7 +43,7 @@ class Serving:
 
     def of(self, model: str) -> tuple[Replica, ...]:
         """Those of `up` that serve the model; all of them for a request that names none."""
-        if self.alike or not model:
+        if self._alike or not model:
             return self.up
         found = self._by_model.get(model)
         if found is None:
@@ -59,7 +58,7 @@ class Serving:
 
     def largest_capacity_tokens(self, model: str) -> int | None:
         """Of those that serve the model; None where none does."""
-        if self.alike or not model:
+        if self._alike or not model:
             return self._largest_tokens
         return max((replica.capacity_tokens for replica in self.of(model)), default=None)
 
