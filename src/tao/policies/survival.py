@@ -98,7 +98,7 @@ class Return:
 
 
 @dataclass(slots=True)
-class Comings:
+class CacheInflow:
     """What flows into each replica, and what each session left there when its last turn ended."""
 
     _inflow_tokens: dict[ReplicaId, int] = field(default_factory=dict)
@@ -172,14 +172,14 @@ class MeasuredSurvival:
         self.curves: dict[ReplicaId, SurvivalCurve] = {}
         self.calibration = CreditCalibration()
         self._half_life_seconds = half_life_seconds
-        self._comings = Comings()
+        self._inflow = CacheInflow()
         self._capacities: dict[ReplicaId, int] = {}
 
     def observe(self, view: View, fact: Fact) -> None:
         """Learn from what happened."""
         if isinstance(fact, TurnDispatched):
             self._capacities[fact.replica] = view.replicas[fact.replica].capacity_tokens
-        known = self._comings.observe(view, fact)
+        known = self._inflow.observe(view, fact)
         if known is not None:
             back, cached_tokens = known
             curve = self._curve(back.replica)
@@ -195,11 +195,11 @@ class MeasuredSurvival:
 
     def share(self, session: SessionId, replica: ReplicaId) -> float:
         """What is expected to be left now of the prefix that a session left behind, from 0 to 1."""
-        left = self._comings.left(session, replica)
+        left = self._inflow.left(session, replica)
         if left is None:
             return 1.0  # evidence of this very moment, of a turn that was stopped
         capacity_tokens = self._capacities.get(replica, 1)
-        return self._curve(replica).share(self._comings.turnover(replica, left, capacity_tokens))
+        return self._curve(replica).share(self._inflow.turnover(replica, left, capacity_tokens))
 
     def shown(self) -> dict[str, object]:
         """Curves and calibration as JSON-ready data."""
