@@ -44,10 +44,7 @@ class Sketch:
     @classmethod
     def of(cls, masses: Sequence[float]) -> "Sketch":
         """A sketch with these weights by bin."""
-        made = cls()
-        made.whole = packed([round(mass * UNIT) for mass in masses])
-        made.weight = float(sum(masses))
-        return made
+        return cls(packed([round(mass * UNIT) for mass in masses]), float(sum(masses)))
 
     @property
     def masses(self) -> list[float]:
