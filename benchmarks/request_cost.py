@@ -17,9 +17,9 @@ import uvloop
 
 from tao.gateway.config import GatewayConfig
 from tao.gateway.exchange import ClientRequest, RawHeaders
-from tao.gateway.fleet import Sighting
 from tao.gateway.gateway import Gateway
 from tao.gateway.logs import configure_logs
+from tao.gateway.member import Sighting
 from tao.policies import make_policy
 
 TOKENS = 16

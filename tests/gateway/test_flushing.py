@@ -48,6 +48,7 @@ async def test_one_replica_may_be_named() -> None:
         assert (code, told["error"]["type"]) == (404, "unknown_replica")
         assert one.url[7:] in told["error"]["message"]
         assert (await flush(front, json={"replicas": "all"}))[0] == 400
+        assert (await flush(front, json={"replica": "http://[::1"}))[0] == 400
         assert (await flush(front, content=b"{"))[0] == 400
 
 

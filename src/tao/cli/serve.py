@@ -216,9 +216,9 @@ async def _serve(config: GatewayConfig, policy: Policy) -> None:
             raise click.ClickException(str(error)) from error
         spare_the_collector()
         shown = f"[{host}]" if ":" in host else host
-        count = sum(1 for _ in gateway.fleet)
+        count = len(gateway.fleet)
         click.echo(
-            f"tao serve: {policy.name} over {count} replica{'s'[: count != 1]} at http://{shown}:{port}"
+            f"tao serve: {policy.name} over {count} {'replica' if count == 1 else 'replicas'} at http://{shown}:{port}"
         )
         await signalled.get()
         draining, again = loop.create_task(gateway.drain()), loop.create_task(signalled.get())

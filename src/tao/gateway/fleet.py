@@ -8,7 +8,6 @@ know how an engine is asked (`Probe`).
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Protocol
 
 import structlog
@@ -24,7 +23,8 @@ from tao.core.events import (
 from tao.core.ids import ReplicaId
 from tao.gateway.config import GatewayConfig
 from tao.gateway.driver import Driver
-from tao.gateway.sources import replica_name
+from tao.gateway.member import Member, Sighting
+from tao.gateway.sources import check_address, replica_name
 
 UNKNOWN_CAPACITY_TOKENS = 1 << 40
 """Stands for a capacity nobody told: such a replica is never full for TAO, and `/state` says so."""
@@ -32,64 +32,18 @@ NAME_SHOWN_MAX = 200
 """Characters of a client's own word that a message repeats."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sighting:
-    """What one look at a replica showed. `generation` grows while the engine lives; a smaller one means a restart, and so
-    does another `started_at` (when its process began).
-
-    `refused`: nothing listens there, so there is no point in asking twice. `models`: what it serves; None where it does not
-    tell. `problems`: what the engine does not tell.
-    """
-
-    healthy: bool
-    detail: str = ""
-    refused: bool = False
-    capacity_tokens: int | None = None
-    generation: float | None = None
-    started_at: float | None = None
-    engine: str = ""
-    models: tuple[str, ...] | None = None
-    running: int | None = None
-    waiting: int | None = None
-    kv_usage: float | None = None
-    problems: tuple[str, ...] = ()
-
-
 class UnknownModelError(LookupError):
     """No replica serves what was asked for; the message names the models there are and goes to the client (404)."""
+
+
+class UnknownReplicaError(LookupError):
+    """No replica has this id or URL; the message goes to the client (404)."""
 
 
 class Probe(Protocol):
     """Looks at a replica; never raises but for cancellation."""
 
     async def look(self, base_url: str, timeout_seconds: float) -> Sighting: ...
-
-
-@dataclass(slots=True)
-class Member:
-    """One replica of the fleet. `leave_at`: wanted no more, and forgotten at this time at the latest (loop's clock)."""
-
-    id: ReplicaId
-    url: str
-    up: bool = False
-    draining: bool = False
-    leave_at: float | None = None
-    failures: int = 0
-    capacity_tokens: int | None = None  # the last that the engine told
-    models: tuple[str, ...] | None = None  # likewise
-    generation: float | None = None  # likewise
-    started_at: float | None = None  # likewise
-    sighting: Sighting = field(default_factory=lambda: Sighting(False, "not looked at yet"))
-    nudge: asyncio.Event = field(default_factory=asyncio.Event)
-
-    @property
-    def takes_sessions(self) -> bool:
-        """Whether sessions may be placed there while it is up."""
-        return not self.draining and self.leave_at is None
-
-    def serves(self, model: str) -> bool:
-        """Whether a request for the model may go there; empty: it names none."""
-        return not model or self.models is None or model in self.models
 
 
 class Fleet:
@@ -110,6 +64,20 @@ class Fleet:
 
     def __iter__(self) -> Iterator[Member]:
         return iter(self._members.values())
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def find(self, named: str) -> Member:
+        """By id or URL. Raises `UnknownReplicaError`, and `AddressError` for a URL that cannot be a replica's."""
+        replica = ReplicaId(named)
+        if replica not in self._members and "://" in named:
+            check_address(named)
+            replica = ReplicaId(replica_name(named))
+        if replica not in self._members:
+            there_are = ", ".join(sorted(self._members)) or "none"
+            raise UnknownReplicaError(f"no replica is called {named!r}; there are: {there_are}")
+        return self._members[replica]
 
     def url(self, replica: ReplicaId) -> str:
         """The base URL of a replica, also of one that has just left and still has a turn to come."""
@@ -196,8 +164,8 @@ class Fleet:
         if member.up:
             self._driver.feed(ReplicaDraining(self._driver.clock.now(), member.id))
 
-    def _left(self, member: Member) -> bool:
-        """Whether a replica that is wanted no more is forgotten now."""
+    def _forget_if_due(self, member: Member) -> bool:
+        """Forget a replica that is wanted no more once it may be; whether it is forgotten."""
         if member.leave_at is None:
             return False
         known = self._driver.scheduler.view.replicas.get(member.id)
@@ -229,15 +197,15 @@ class Fleet:
 
     def describe(self) -> list[dict[str, object]]:
         """What was last seen of each replica, as JSON-ready data."""
-        return [_describe(member) for member in self]
+        return [member.describe() for member in self]
 
     async def _watch(self, member: Member) -> None:
-        while not self._left(member):
+        while not self._forget_if_due(member):
             try:
                 await self._look(member)
             except Exception:  # one that cannot be read must not end the pulse of the others
                 self._log.exception("looking at a replica failed", replica=member.id)
-            if self._left(member):
+            if self._forget_if_due(member):
                 return
             try:
                 async with asyncio.timeout(self._config.health.period_seconds):
@@ -257,15 +225,12 @@ class Fleet:
         if seen.problems != before.problems or not member.up:
             for problem in seen.problems:
                 self._log.warning("replica does not tell", replica=member.id, problem=problem)
-        restarted = _restarted(member, seen)
-        member.generation = seen.generation if seen.generation is not None else member.generation
-        member.started_at = seen.started_at if seen.started_at is not None else member.started_at
+        restarted = member.restarted(seen)
+        member.remember(seen)
         if member.up and restarted:
             self._log.warning("replica restarted: its cache is empty", replica=member.id)
             self._lose(member)
-        capacity_tokens = self._capacity(member, seen)
-        if seen.models is not None:
-            member.models = seen.models
+        capacity_tokens = self._capacity(member)
         known = self._driver.scheduler.view.replicas.get(member.id)
         if not member.up:
             member.up = True
@@ -287,7 +252,7 @@ class Fleet:
             self._driver.feed(ModelsChanged(self._driver.clock.now(), member.id, member.models))
 
     def _join(self, member: Member) -> None:
-        capacity_tokens = self._capacity(member, member.sighting)
+        capacity_tokens = self._capacity(member)
         at, slots = self._driver.clock.now(), self._config.replica_slots
         self._driver.feed(ReplicaJoined(at, member.id, capacity_tokens, models=member.models, slots=slots))
 
@@ -305,35 +270,5 @@ class Fleet:
         member.up = False
         self._driver.feed(ReplicaLost(self._driver.clock.now(), member.id))
 
-    def _capacity(self, member: Member, seen: Sighting) -> int:
-        """What the engine told last: one incomplete page does not make a replica boundless."""
-        if seen.capacity_tokens is not None:
-            member.capacity_tokens = seen.capacity_tokens
+    def _capacity(self, member: Member) -> int:
         return member.capacity_tokens or self._config.capacity_tokens or UNKNOWN_CAPACITY_TOKENS
-
-
-def _restarted(member: Member, now: Sighting) -> bool:
-    before = member.generation
-    if before is not None and now.generation is not None and now.generation < before:
-        return True
-    began = member.started_at
-    return began is not None and now.started_at is not None and now.started_at != began
-
-
-def _describe(member: Member) -> dict[str, object]:
-    seen = member.sighting
-    return {
-        "id": member.id,
-        "url": member.url,
-        "up": member.up,
-        "draining": not member.takes_sessions,
-        "leaving": member.leave_at is not None,
-        "detail": seen.detail,
-        "engine": seen.engine,
-        "models": None if member.models is None else list(member.models),
-        "capacity_tokens": seen.capacity_tokens,
-        "running": seen.running,
-        "waiting": seen.waiting,
-        "kv_usage": seen.kv_usage,
-        "problems": list(seen.problems),
-    }

@@ -13,12 +13,13 @@ import structlog
 
 from tao.core.events import CacheFlushed
 from tao.engines import SglangAdapter, VllmAdapter
-from tao.gateway.bearer import is_authorised
+from tao.gateway.bearer import change_refusal
 from tao.gateway.driver import Driver
 from tao.gateway.exchange import BrokenError, Client, ClientRequest, UnreachableError, Upstream
-from tao.gateway.fleet import Fleet, Member
-from tao.gateway.replies import JSON, answer
-from tao.gateway.sources import replica_name
+from tao.gateway.fleet import Fleet, UnknownReplicaError
+from tao.gateway.member import Member
+from tao.gateway.replies import JSON, answer, error_document
+from tao.gateway.sources import AddressError
 
 PATH = "/v1/tao/flush"
 ENGINE_PATHS = {engine.name: engine.flush_path for engine in (VllmAdapter(), SglangAdapter())}
@@ -57,36 +58,26 @@ class Flushing:
         await answer(client, status, JSON, msgspec.json.encode(document))
 
     async def _answer(self, request: ClientRequest) -> tuple[int, Json]:
-        if request.method != "POST":
-            return 405, _error("method_not_allowed", f"{request.path} takes POST, not {request.method}")
-        if self._token is None:
-            return 403, _error("admin_off", "flushing is off because no admin token is configured")
-        if not is_authorised(request, self._token):
-            return 401, _error("unauthorised", "this needs the header 'Authorization: Bearer TOKEN'")
+        refused = change_refusal(request, self._token)
+        if refused is not None:
+            return refused
         try:
             wanted = self._wanted(request)
-        except msgspec.DecodeError as error:
-            return 400, _error("malformed_request", str(error))
-        except LookupError as error:
-            return 404, _error("unknown_replica", str(error))
+        except (msgspec.DecodeError, AddressError) as error:
+            return 400, error_document("malformed_request", str(error))
+        except UnknownReplicaError as error:
+            return 404, error_document("unknown_replica", str(error))
         told = await asyncio.gather(*(self._flush(member) for member in wanted))
         flushed = all(row["flushed"] for row in told)
         self._log.warning("caches were flushed through the gateway", replicas=list(told))
         return 200 if flushed else 409, {"success": flushed, "replicas": list(told)}
 
     def _wanted(self, request: ClientRequest) -> list[Member]:
-        """The replicas that are meant. Raises `LookupError`."""
+        """The replicas that are meant. Raises as `Fleet.find` does."""
         if request.path != PATH or not request.body.strip():
             return list(self._fleet)
         name = msgspec.json.decode(request.body, type=FlushRequest).replica
-        if name is None:
-            return list(self._fleet)
-        found = [m for m in self._fleet if name == m.id or ("://" in name and replica_name(name) == m.id)]
-        if not found:
-            raise LookupError(
-                f"no replica is named {name!r}; there are: {', '.join(m.id for m in self._fleet)}"
-            )
-        return found
+        return list(self._fleet) if name is None else [self._fleet.find(name)]
 
     async def _flush(self, member: Member) -> Json:
         known = ENGINE_PATHS.get(member.sighting.engine)
@@ -132,7 +123,3 @@ def _says_no(body: bytes) -> bool:
     except msgspec.DecodeError:
         return False
     return isinstance(document, dict) and document.get("success") is False
-
-
-def _error(kind: str, message: str) -> Json:
-    return {"error": {"message": message, "type": kind}}

@@ -25,10 +25,11 @@ from tao.gateway.config import GatewayConfig
 from tao.gateway.creditmetrics import CreditSoFar
 from tao.gateway.driver import Driver, Observer
 from tao.gateway.exchange import BrokenError, Client, ClientRequest, UnreachableError, Upstream
-from tao.gateway.fleet import Fleet, Member, Probe, UnknownModelError
+from tao.gateway.fleet import Fleet, Probe, UnknownModelError
 from tao.gateway.flushing import Flushing
 from tao.gateway.kvmetrics import WatchSoFar
 from tao.gateway.kvsources import AskedSources, configured_sources
+from tao.gateway.member import Member
 from tao.gateway.metrics import GatewayMetrics
 from tao.gateway.operators import Operators
 from tao.gateway.planner import Planner, PlanSolver

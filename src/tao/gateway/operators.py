@@ -12,12 +12,12 @@ import msgspec
 import structlog
 
 from tao.core.events import WeightsUpdateBegan, WeightsUpdateEnded
-from tao.gateway.bearer import is_authorised
+from tao.gateway.bearer import change_refusal
 from tao.gateway.driver import Driver
 from tao.gateway.exchange import Client, ClientRequest
-from tao.gateway.fleet import Fleet
-from tao.gateway.replies import JSON, answer
-from tao.gateway.roster import Roster, UnknownReplicaError
+from tao.gateway.fleet import Fleet, UnknownReplicaError
+from tao.gateway.replies import JSON, answer, error_document
+from tao.gateway.roster import Roster
 from tao.gateway.sources import AddressError
 
 REPLICAS_PATH = "/v1/tao/replicas"
@@ -27,10 +27,6 @@ WEIGHTS_PATH = "/v1/tao/weights"
 WEIGHTS_ALIAS = "/weight_sync"  # ThunderAgent's
 WEIGHTS_SECONDS = 600.0
 WEIGHTS_SECONDS_MAX = 7200.0
-OFF = (
-    "changes are off because no token is configured: start tao serve with --admin-token-file FILE, or with the token in "
-    "the environment variable TAO_ADMIN_TOKEN"
-)
 
 
 class AddReplica(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -91,25 +87,16 @@ class Operators:
             return 200, {"replicas": self._fleet.describe(), "sources": self._roster.describe()}
         if request.path == LIST_ALIAS and request.method in {"GET", "HEAD"}:
             return 200, {"urls": [member.url for member in self._fleet if member.leave_at is None]}
-        refused = self._refusal(request)
+        refused = change_refusal(request, self._token)
         return self._act(request) if refused is None else refused
-
-    def _refusal(self, request: ClientRequest) -> tuple[int, Json] | None:
-        if request.method != "POST":
-            return 405, _error("method_not_allowed", f"{request.path} takes POST, not {request.method}")
-        if self._token is None:
-            return 403, _error("admin_off", OFF)
-        if not is_authorised(request, self._token):
-            return 401, _error("unauthorised", "this needs the header 'Authorization: Bearer TOKEN'")
-        return None
 
     def _act(self, request: ClientRequest) -> tuple[int, Json]:
         try:
             told = self._acts[request.path](request)
         except (msgspec.DecodeError, AddressError) as error:
-            return 400, _error("malformed_request", str(error))
+            return 400, error_document("malformed_request", str(error))
         except UnknownReplicaError as error:
-            return 404, _error("unknown_replica", str(error))
+            return 404, error_document("unknown_replica", str(error))
         changed = {name: value for name, value in told.items() if name != "now"}
         self._log.warning("an operator changed something", path=request.path, **changed)
         return 200, told
@@ -162,7 +149,3 @@ def _url_in_query(request: ClientRequest) -> str:
             f"{request.path} needs one replica in its query: {request.path}?url=http://HOST:PORT"
         )
     return urls[0]
-
-
-def _error(kind: str, message: str) -> Json:
-    return {"error": {"message": message, "type": kind}}

@@ -8,7 +8,7 @@ import aiohttp
 import msgspec
 
 from tao.engines import read_status
-from tao.gateway.fleet import Sighting
+from tao.gateway.member import Sighting
 
 PAGE_BYTES_MAX = 16 << 20
 

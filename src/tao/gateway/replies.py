@@ -3,6 +3,8 @@
 Form only: the dialects' documents are made by `wire.refusals`, and who is refused is decided by the core.
 """
 
+from typing import Any
+
 from tao.core.commands import DispatchTurn, Refusal
 from tao.core.ids import SessionId
 from tao.gateway.exchange import Client, RawHeaders
@@ -84,6 +86,11 @@ def decision_headers(session: SessionId, outcome: DispatchTurn) -> RawHeaders:
         (b"x-tao-decision", decision.encode("latin-1", "replace")),
         (b"x-tao-hold-seconds", b"%.3f" % outcome.hold_seconds),
     )
+
+
+def error_document(kind: str, message: str) -> dict[str, Any]:
+    """An error at a path of TAO's own: `Error` in the OpenAPI document."""
+    return {"error": {"message": message, "type": kind}}
 
 
 def decision_comment(outcome: DispatchTurn) -> bytes:

@@ -29,10 +29,6 @@ class Overruling(StrEnum):
     REMOVE = "remove"
 
 
-class UnknownReplicaError(LookupError):
-    """No replica has this id or URL; the message goes to the client (404)."""
-
-
 @dataclass(slots=True)
 class _Told:
     """The last set of one source, by replica; None before the first."""
@@ -85,28 +81,22 @@ class Roster:
         replica = ReplicaId(replica_name(url))
         self._overruled.pop(replica, None)
         if not self._named(replica):
-            if sum(1 for _ in self._fleet) >= REPLICAS_MAX:
+            if len(self._fleet) >= REPLICAS_MAX:
                 raise AddressError(f"there are {REPLICAS_MAX} replicas already")
             self._added[replica] = Wanted(url)
         self._reconcile()
         return replica
 
     def drain(self, named: str) -> ReplicaId:
-        """What runs there finishes, nothing new is sent there. By id or URL.
-
-        Raises `UnknownReplicaError`, `AddressError`.
-        """
-        replica = self._known(named)
+        """What runs there finishes, nothing new is sent there. By id or URL; raises as `Fleet.find` does."""
+        replica = self._fleet.find(named).id
         self._overruled[replica] = Overruling.DRAIN
         self._reconcile()
         return replica
 
     def remove(self, named: str) -> ReplicaId:
-        """Drain it and forget it, whatever names it. By id or URL.
-
-        Raises `UnknownReplicaError`, `AddressError`.
-        """
-        replica = self._known(named)
+        """Drain it and forget it, whatever names it. By id or URL; raises as `Fleet.find` does."""
+        replica = self._fleet.find(named).id
         self._added.pop(replica, None)
         self._overruled[replica] = Overruling.REMOVE
         self._reconcile()
@@ -143,17 +133,6 @@ class Roster:
         told.wanted = _by_id(wanted)
         self._reconcile()
         told.first.set()
-
-    def _known(self, named: str) -> ReplicaId:
-        known = {member.id for member in self._fleet}
-        replica = ReplicaId(named)
-        if replica not in known and "://" in named:
-            check_address(named)
-            replica = ReplicaId(replica_name(named))
-        if replica not in known:
-            there_are = ", ".join(sorted(known)) or "none"
-            raise UnknownReplicaError(f"no replica is called {named!r}; there are: {there_are}")
-        return replica
 
     def _named(self, replica: ReplicaId) -> bool:
         """Whether a source or an operator wants it."""

@@ -19,7 +19,7 @@ from tao.core.session import Session
 from tao.gateway.callbook import Call, CallBook, ConflictError, TooManyCallsError, UnknownCallError
 from tao.gateway.driver import Driver
 from tao.gateway.exchange import Client, ClientRequest
-from tao.gateway.replies import JSON, answer
+from tao.gateway.replies import JSON, answer, error_document
 from tao.gateway.toolreports import (
     ReportKind,
     ToolReport,
@@ -90,7 +90,7 @@ class ToolService:
         except tuple(REFUSALS) as error:
             refusal = REFUSALS[type(error)]
             self._counted(event, refusal.kind)
-            document = {"error": {"message": str(error.args[0]), "type": refusal.kind}}
+            document = error_document(refusal.kind, str(error.args[0]))
             await answer(client, refusal.status, JSON, msgspec.json.encode(document))
             return
         self._counted(event, str(told["outcome"]))

@@ -1,0 +1,96 @@
+"""One replica of the fleet, and what one look at it showed.
+
+What an engine told once is remembered until it tells something else. It must not know the core, nor how an engine is asked.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from tao.core.ids import ReplicaId
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """What one look at a replica showed. `generation` grows while the engine lives; a smaller one means a restart, and so
+    does another `started_at` (when its process began).
+
+    `refused`: nothing listens there, so there is no point in asking twice. `models`: what it serves; None where it does not
+    tell. `problems`: what the engine does not tell.
+    """
+
+    healthy: bool
+    detail: str = ""
+    refused: bool = False
+    capacity_tokens: int | None = None
+    generation: float | None = None
+    started_at: float | None = None
+    engine: str = ""
+    models: tuple[str, ...] | None = None
+    running: int | None = None
+    waiting: int | None = None
+    kv_usage: float | None = None
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Member:
+    """One replica of the fleet. `leave_at`: wanted no more, and forgotten at this time at the latest (loop's clock)."""
+
+    id: ReplicaId
+    url: str
+    up: bool = False
+    draining: bool = False
+    leave_at: float | None = None
+    failures: int = 0
+    capacity_tokens: int | None = None  # the last that the engine told
+    models: tuple[str, ...] | None = None  # likewise
+    generation: float | None = None  # likewise
+    started_at: float | None = None  # likewise
+    sighting: Sighting = field(default_factory=lambda: Sighting(False, "not looked at yet"))
+    nudge: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def takes_sessions(self) -> bool:
+        """Whether sessions may be placed there while it is up."""
+        return not self.draining and self.leave_at is None
+
+    def serves(self, model: str) -> bool:
+        """Whether a request for the model may go there; empty: it names none."""
+        return not model or self.models is None or model in self.models
+
+    def restarted(self, now: Sighting) -> bool:
+        """Whether the engine has begun anew since the last look."""
+        before, began = self.generation, self.started_at
+        if before is not None and now.generation is not None and now.generation < before:
+            return True
+        return began is not None and now.started_at is not None and now.started_at != began
+
+    def remember(self, seen: Sighting) -> None:
+        """What the engine told last counts: one incomplete page does not make a replica boundless."""
+        if seen.capacity_tokens is not None:
+            self.capacity_tokens = seen.capacity_tokens
+        if seen.models is not None:
+            self.models = seen.models
+        if seen.generation is not None:
+            self.generation = seen.generation
+        if seen.started_at is not None:
+            self.started_at = seen.started_at
+
+    def describe(self) -> dict[str, object]:
+        """What was last seen of it, as JSON-ready data."""
+        seen = self.sighting
+        return {
+            "id": self.id,
+            "url": self.url,
+            "up": self.up,
+            "draining": not self.takes_sessions,
+            "leaving": self.leave_at is not None,
+            "detail": seen.detail,
+            "engine": seen.engine,
+            "models": None if self.models is None else list(self.models),
+            "capacity_tokens": seen.capacity_tokens,
+            "running": seen.running,
+            "waiting": seen.waiting,
+            "kv_usage": seen.kv_usage,
+            "problems": list(seen.problems),
+        }
