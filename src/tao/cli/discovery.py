@@ -17,6 +17,7 @@ from tao.gateway.sources import (
     ReplicaFileError,
     ReplicaSource,
     WatchedFile,
+    in_url,
 )
 
 TOKEN_VARIABLE = "TAO_ADMIN_TOKEN"  # noqa: S105 - the name of a variable
@@ -63,7 +64,7 @@ def kubernetes_access(config: GatewayConfig) -> KubernetesAccess:
                 "--replicas-kubernetes: this process is in no cluster (KUBERNETES_SERVICE_HOST is not set); name the API "
                 "server with discovery.kubernetes_api, for instance that of `kubectl proxy`: http://127.0.0.1:8001"
             )
-        api = f"https://{f'[{host}]' if ':' in host else host}:{port}"
+        api = f"https://{in_url(host)}:{port}"
         token_file = token_file or str(_ACCOUNT / "token")
         ca_file = ca_file or str(_ACCOUNT / "ca.crt")
     for file in (token_file, ca_file):

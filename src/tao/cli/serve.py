@@ -25,6 +25,7 @@ from tao.gateway.http.upstream import HttpUpstream
 from tao.gateway.learned import kept
 from tao.gateway.logs import configure_logs
 from tao.gateway.probe import HttpProbe
+from tao.gateway.sources import in_url
 from tao.policies import POLICIES, UnknownPolicyError, make_policy
 from tao.policies.prediction import NoPredictionError, choose_predictor, predicting
 from tao.policies.returns import PREDICTORS, UnknownPredictorError
@@ -215,10 +216,9 @@ async def _serve(config: GatewayConfig, policy: Policy) -> None:
         except RuntimeError as error:
             raise click.ClickException(str(error)) from error
         spare_the_collector()
-        shown = f"[{host}]" if ":" in host else host
         count = len(gateway.fleet)
         click.echo(
-            f"tao serve: {policy.name} over {count} {'replica' if count == 1 else 'replicas'} at http://{shown}:{port}"
+            f"tao serve: {policy.name} over {count} {'replica' if count == 1 else 'replicas'} at http://{in_url(host)}:{port}"
         )
         await signalled.get()
         draining, again = loop.create_task(gateway.drain()), loop.create_task(signalled.get())

@@ -17,6 +17,7 @@ from tao.gateway.exchange import ClientRequest, RawHeaders, UnreachableError
 from tao.gateway.http.connection import EngineConnection, Exchange
 from tao.gateway.http.headers import request_head
 from tao.gateway.http.hops import Hops
+from tao.gateway.sources import in_url
 
 STALE_SECONDS = 1.0
 """A pooled connection that fails later than this after the request has not been closed by chance."""
@@ -222,7 +223,7 @@ def _parse_origin(base_url: str) -> _Origin:
         raise ValueError(f"{base_url!r} is not an http(s) URL")
     tls = ssl.create_default_context() if parts.scheme == "https" else None
     port = parts.port or (443 if tls else 80)
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    host = in_url(parts.hostname)
     authority = host if parts.port is None else f"{host}:{port}"
     return _Origin(parts.hostname, port, authority.encode("ascii"), parts.path.rstrip("/"), tls)
 

@@ -1,10 +1,10 @@
-"""Where replicas come from: a fixed list, a watched file, DNS names, Kubernetes EndpointSlices.
+"""Where replicas come from: a watched file, DNS names, Kubernetes EndpointSlices.
 
 Each source tells whole sets of wanted replicas, again whenever they change; `tao.gateway.roster` puts the sets together.
 Nothing here knows the fleet, the core or what becomes of a replica.
 """
 
-from tao.gateway.sources.addresses import AddressError, check_address, replica_name
+from tao.gateway.sources.addresses import AddressError, check_address, in_url, replica_name
 from tao.gateway.sources.dns import DnsNames
 from tao.gateway.sources.kubernetes import EndpointSlices, KubernetesAccess, KubernetesError
 from tao.gateway.sources.port import ReplicaSource, Wanted
@@ -23,5 +23,6 @@ __all__ = [
     "Wanted",
     "WatchedFile",
     "check_address",
+    "in_url",
     "replica_name",
 ]
