@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from tao.cli.runs import write_text
-from tao.cli.suites import Means, Outcome, make
+from tao.cli.suites import Outcome, Resources, make
 from tao.report.figures import PlotsMissingError, require_plots
 from tao.report.quick import made_small
 from tao.report.suite import load_suite, suite_names, with_seeds
@@ -71,14 +71,14 @@ def command(  # noqa: PLR0917 - click passes options as they are named
         require_plots()
         names = suite_names() if suites == ("all",) else suites
         chosen = [(name, load_suite(name)) for name in names]
-        means = Means(_traces_folder(traces_dir), snapshots_dir, processes, ray_address)
+        resources = Resources(_traces_folder(traces_dir), snapshots_dir, processes, ray_address)
         sound = True
         for name, suite in chosen:
             sized = made_small(suite) if quick else suite
             seeded = sized if seeds is None else with_seeds(sized, seeds)
             given = _command_line(name, quick=quick, traces=traces_dir, snapshots=snapshots_dir, seeds=seeds)
             date = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
-            outcome = make(seeded, means, given, date)
+            outcome = make(seeded, resources, given, date)
             _write(seeded.name, outcome, out)
             console_for_tables().print(outcome.table)
             for violation in outcome.violations:

@@ -34,7 +34,7 @@ CHUNK = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class Resources:
     """What a suite is made with. `traces`: a folder; `snapshots`: a folder of recorded decisions in place of runs."""
 
     traces: Path | None
@@ -53,21 +53,21 @@ class Outcome:
     violations: list[str]
 
 
-def make(suite: AnySuite, means: Means, command_line: str, date: str) -> Outcome:
+def make(suite: AnySuite, resources: Resources, command_line: str, date: str) -> Outcome:
     """Make a suite. Raises ValueError for what cannot be made, and TraceError for a bad trace."""
     if isinstance(suite, PolicySuite):
-        return _policies(suite, means, command_line, date)
-    return _solvers(suite, means, command_line, date)
+        return _policies(suite, resources, command_line, date)
+    return _solvers(suite, resources, command_line, date)
 
 
-def _policies(suite: PolicySuite, means: Means, command_line: str, date: str) -> Outcome:
-    if means.snapshots is not None:
+def _policies(suite: PolicySuite, resources: Resources, command_line: str, date: str) -> Outcome:
+    if resources.snapshots is not None:
         raise SuiteError(f"--snapshots is for suites that compare solvers; {suite.name} compares policies")
-    traces, stand_ins = _read_traces(suite, means.traces)
+    traces, stand_ins = _read_traces(suite, resources.traces)
     cases = list(cases_of(suite, {name: len(sessions) for name, sessions in traces.items()}))
     click.echo(f"{suite.name}: {len(cases)} runs", err=True)
     specs = [case.spec for case in cases]
-    results = run_with_progress(specs, traces, means.processes, means.ray_address)
+    results = run_with_progress(specs, traces, resources.processes, resources.ray_address)
     evaluation = evaluation_of(suite, cases, results, stand_ins)
     rows = [
         {
@@ -88,14 +88,14 @@ def _policies(suite: PolicySuite, means: Means, command_line: str, date: str) ->
     return Outcome(html, document, _verdicts(evaluation), evaluation.violations)
 
 
-def _solvers(suite: SnapshotSuite, means: Means, command_line: str, date: str) -> Outcome:
+def _solvers(suite: SnapshotSuite, resources: Resources, command_line: str, date: str) -> Outcome:
     stand_ins: dict[str, str] = {}
-    if means.snapshots is not None:
-        groups = _decide_all(suite, _folders(means.snapshots), means.processes)
+    if resources.snapshots is not None:
+        groups = _decide_all(suite, _folders(resources.snapshots), resources.processes)
     else:
         with tempfile.TemporaryDirectory(prefix="tao-snapshots-") as folder:
-            recorded, stand_ins = _record(suite, means, Path(folder))
-            groups = _decide_all(suite, recorded, means.processes)
+            recorded, stand_ins = _record(suite, resources, Path(folder))
+            groups = _decide_all(suite, recorded, resources.processes)
     evaluation = JointEvaluation(suite, groups, stand_ins)
     document: dict[str, object] = {
         "suite": suite.name,
@@ -123,15 +123,15 @@ def _read_traces(suite: Suite, folder: Path | None) -> tuple[dict[str, list[Trac
 
 
 def _record(
-    suite: SnapshotSuite, means: Means, folder: Path
+    suite: SnapshotSuite, resources: Resources, folder: Path
 ) -> tuple[list[tuple[str, list[Path]]], dict[str, str]]:
     """Make the suite's runs; the snapshots of each by its title."""
-    traces, stand_ins = _read_traces(suite, means.traces)
+    traces, stand_ins = _read_traces(suite, resources.traces)
     cases = list(cases_of(suite, {name: len(sessions) for name, sessions in traces.items()}))
     click.echo(f"{suite.name}: {len(cases)} runs", err=True)
     homes = [folder / str(number) for number in range(len(cases))]
     specs = [replace(case.spec, snapshots_dir=str(home)) for case, home in zip(cases, homes, strict=True)]
-    run_with_progress(specs, traces, means.processes)
+    run_with_progress(specs, traces, resources.processes)
     titles = [f"{case.point.setting.name}, {case.point.x} {suite.sweeps}, {case.policy}" for case in cases]
     titles = [
         f"{title}, seed {case.seed}" if suite.seeds > 1 else title

@@ -9,13 +9,13 @@ from typing import TypeVar
 import msgspec
 
 from tao.enginemodel import load_profile
-from tao.report.suite import OfSuite, PolicySuite, Quick, Setting, pairs_of
+from tao.report.suite import PolicySuite, Quick, Setting, SuiteT, pairs_of
 
 T = TypeVar("T")
 SMALL = " (made small)"
 
 
-def made_small(suite: OfSuite) -> OfSuite:
+def made_small(suite: SuiteT) -> SuiteT:
     """The `--quick` form: fewer seeds, points and policies, and every setting `shrink` times smaller."""
     quick = suite.quick
     names = quick.settings or tuple(setting.name for setting in suite.settings)

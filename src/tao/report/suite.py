@@ -103,7 +103,7 @@ class SnapshotSuite(Suite, frozen=True, kw_only=True, tag="snapshots"):
 
 
 AnySuite = PolicySuite | SnapshotSuite
-OfSuite = TypeVar("OfSuite", bound=Suite)
+SuiteT = TypeVar("SuiteT", bound=Suite)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ def _check_names(origin: str, wrong: str, names: Sequence[str], known: Sequence[
         raise SuiteError(f"suite {origin}: {wrong}: {', '.join(missing)}; known: {', '.join(known)}")
 
 
-def with_seeds(suite: OfSuite, seeds: int) -> OfSuite:
+def with_seeds(suite: SuiteT, seeds: int) -> SuiteT:
     """The suite with another number of seeds."""
     return msgspec.structs.replace(suite, seeds=seeds)
 
