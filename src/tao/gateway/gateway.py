@@ -185,7 +185,6 @@ class Gateway:
     async def _route(self, request: ClientRequest, client: Client, dialect: Dialect) -> None:
         if dialect.generates:
             parsed = parse_request(request.method, request.path, request.headers, request.body)
-            self.fleet.model_of(parsed.model)  # an unknown one is refused before anything else happens
             if self.config.ask_usage:
                 request, client = asking_usage(request, parsed, client)
             await self._turns.serve(request, parsed, client)

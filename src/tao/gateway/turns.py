@@ -107,9 +107,9 @@ class TurnService:
         self._log = structlog.get_logger("tao.turn")
 
     async def serve(self, request: ClientRequest, parsed: ParsedRequest, client: Client) -> None:
-        """Answer one turn. Raises `IdentityConflictError` before anything happened."""
-        resolution = self._sessions.resolve(parsed, time.monotonic())
-        turn = self._arrive(parsed, resolution, client)
+        """Answer one turn. Raises `UnknownModelError` and `IdentityConflictError` before anything happened."""
+        model = self._fleet.model_of(parsed.model)
+        turn = self._arrive(parsed, self._sessions.resolve(parsed, time.monotonic()), model, client)
         try:
             await self._serve(turn, request)
         except asyncio.CancelledError:
@@ -141,7 +141,7 @@ class TurnService:
 
     # --- arrival and decision ---------------------------------------------------------------------------------------
 
-    def _arrive(self, parsed: ParsedRequest, resolution: Resolution, client: Client) -> _Turn:
+    def _arrive(self, parsed: ParsedRequest, resolution: Resolution, model: str, client: Client) -> _Turn:
         self._turns += 1
         turn_id = TurnId(f"t{self._turns}")
         identity, chain = resolution.identity, resolution.chain
@@ -163,7 +163,7 @@ class TurnService:
             tenant=identity.tenant,
             parent=SessionId(identity.parent) if identity.parent else None,
             pinned=ReplicaId(resolution.pinned_replica) if resolution.pinned_replica else None,
-            model=self._fleet.model_of(parsed.model),
+            model=model,
             urgency=read_urgency(parsed.body, self._driver.clock),
         )
         if self._log.is_enabled_for(logging.DEBUG):
