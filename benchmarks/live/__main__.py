@@ -96,7 +96,7 @@ def run_routers(options: argparse.Namespace, peers: Sequence[Peer]) -> None:
         f"routers: {rounds} rounds of {len(peers) + 1} paths, about {4 * rounds * (len(peers) + 1)} s",
         flush=True,
     )
-    figures = routers.measure(peers, rounds)
+    figures = routers.measure(peers, rounds, options.logs)
     print(routers.table(figures), flush=True)
     result = {"rounds": rounds, "medians": routers.medians_of(figures), "verdicts": routers.verdicts(figures)}
     write(options.out / "live-routers.json", {**result, "rounds_of_each": figures})

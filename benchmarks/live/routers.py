@@ -5,9 +5,9 @@ each round, so that a machine that changes its speed harms none more than the ot
 same rounds): first byte at most 1.3 times its, requests per second at least 85 % of its.
 """
 
+import asyncio
 import contextlib
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ RULERS = ("vllm-router-round-robin", "vllm-router-consistent-hash", "vllm-router
 """The last is the policy that it starts with if told none."""
 FIRST_BYTE_TIMES_MAX = 1.3
 REQUESTS_SHARE_MIN = 0.85
+PATH_SECONDS_MAX = 60.0
+"""Of one path in one round, which takes about 4."""
 DIRECT = "direct"
 COLUMNS = ("first_byte_ms", "requests_per_second", "cpu_ms_per_request")
 ROLES = Path(http_path.__file__).with_name("_http_roles.py")
@@ -40,7 +42,7 @@ def _paths(peers: Sequence[Peer], logs: Path) -> Iterator[dict[str, http_path.Ru
         for peer in peers:
             launch = peer.launch([engine.url], ENGINE_CAPACITY_TOKENS)
             started = service(
-                launch.command, launch.url, logs / f"{peer.name}.log", ready_path=launch.ready_path
+                launch.command, launch.url, logs / f"routers-{peer.name}.log", ready_path=launch.ready_path
             )
             running = stack.enter_context(started)
             paths[peer.name] = http_path.Running(running.url, running.pid)
@@ -48,11 +50,14 @@ def _paths(peers: Sequence[Peer], logs: Path) -> Iterator[dict[str, http_path.Ru
         yield paths
 
 
-def measure(peers: Sequence[Peer], rounds: int) -> dict[str, dict[str, list[float]]]:
-    """By path and column, the figure of each round."""
-    with tempfile.TemporaryDirectory(prefix="tao-live-") as scratch, _paths(peers, Path(scratch)) as paths:
+def measure(peers: Sequence[Peer], rounds: int, logs: Path) -> dict[str, dict[str, list[float]]]:
+    """By path and column, the figure of each round. Raises ServiceError."""
+    with _paths(peers, logs) as paths:
+        seconds_max = PATH_SECONDS_MAX * len(paths) * rounds
         try:
-            return uvloop.run(http_path.measure(paths, rounds))
+            return uvloop.run(asyncio.wait_for(http_path.measure(paths, rounds), seconds_max))
+        except TimeoutError:
+            raise ServiceError(f"the routers did not pass the load within {seconds_max:g} s") from None
         except (AssertionError, OSError) as error:
             raise ServiceError(f"a router did not pass the load: {error}") from error
 
