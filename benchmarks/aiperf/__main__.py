@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks.aiperf.measured import measured_turns
 from benchmarks.aiperf.weka import write_traces
 from tao.record.summary import RunSummary, summarise
-from tests.engine.processes import free_port, run_bounded, service, tail
+from tests.engine.processes import ServiceError, free_port, run_bounded, service, tail
 from tests.engine.vllm_replica import ReplicaOptions, VllmReplica, start_replica
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -149,18 +149,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not AIPERF.exists():
         print(f"{AIPERF} does not exist: run `make aiperf`, which installs it", file=sys.stderr)
         return 2
+    try:
+        return compare(options.keep)
+    except (AiperfError, ServiceError) as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+def compare(kept: Path | None) -> int:
+    """Both runs before one vLLM, logs in `kept` if given; the exit code. Raises AiperfError and ServiceError."""
     with contextlib.ExitStack() as stack:
-        folder = options.keep or stack.enter_context(tempfile.TemporaryDirectory())
-        scratch = Path(folder).resolve()
+        scratch = Path(kept or stack.enter_context(tempfile.TemporaryDirectory())).resolve()
         scratch.mkdir(parents=True, exist_ok=True)
         replica = stack.enter_context(start_replica(scratch / "vllm", ReplicaOptions(blocks=2048)))
         print("| run | figure | aiperf | tao serve |\n|---|---|---:|---:|")
         for run in runs(scratch):
-            try:
-                told, ours = perform(run, replica, scratch)
-            except AiperfError as error:
-                print(error, file=sys.stderr)
-                return 1
+            told, ours = perform(run, replica, scratch)
             print("\n".join(table(run, told, ours)), flush=True)
             if ours.turns != run.requests or ours.turns_failed:
                 print(f"{run.name}: {run.requests} requests expected, {ours}", file=sys.stderr)
