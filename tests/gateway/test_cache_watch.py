@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import zmq.asyncio
-from fake_engine import FakeEngine, fake_engine, says, usage
+from fake_engine import FakeEngine, drops, fake_engine, says, usage
 from gateway_kit import Front, emulated, fronted, until, words
 from kv_kit import CLEARED, Publisher, removed, stored
 
@@ -115,9 +115,12 @@ async def test_an_id_in_the_body_is_what_the_engine_says_and_two_that_share_one_
 
 @asynccontextmanager
 async def published(
-    topic: bytes = b"kv", **settings: Any
+    topic: bytes = b"kv", beside: tuple[str, ...] = (), **settings: Any
 ) -> AsyncIterator[tuple[Front, FakeEngine, Publisher]]:
-    """A gateway before a fake engine whose events are published by hand; the subscription has arrived."""
+    """A gateway before a fake engine whose events are published by hand; the subscription has arrived.
+
+    `beside`: more replicas, behind it.
+    """
     context = zmq.asyncio.Context()
     publisher = Publisher(context, topic)
     source = {"endpoint": publisher.source.endpoint, "replay_endpoint": publisher.source.replay_endpoint}
@@ -126,7 +129,7 @@ async def published(
             fake_engine(
                 default=says("ok", counts=usage(1_000, 10, 0)), kv_sources=[{**source, "topic": "kv"}]
             ) as engine,
-            fronted(engine.url, **settings) as front,
+            fronted(engine.url, *beside, **settings) as front,
         ):
             assert front.gateway._watch is not None
             await until(lambda: front.gateway._watch and front.gateway._watch.describe()[0]["streams"])
@@ -152,6 +155,17 @@ async def test_the_engine_is_given_our_name_of_the_session_and_the_body_as_it_wa
         await front.chat("a title, please", None, headers=side)
         assert "x-session-id" not in engine.asked[1].headers
         assert engine.asked[1].body["messages"][0]["content"] == "a title, please"
+
+
+async def test_what_is_sent_again_to_one_that_is_not_watched_is_what_the_client_sent() -> None:
+    async with (
+        fake_engine(default=says("ok")) as other,
+        published(beside=(other.url,), policy="round-robin") as (front, engine, _),
+    ):
+        engine.then(drops())
+        await front.chat("hello", "s")
+        assert engine.asked[0].headers["x-session-id"] == "public/s"
+        assert other.asked[0].headers["x-session-id"] == "s"
 
 
 async def test_a_replica_that_is_not_watched_gets_what_the_client_sent(logs: list[dict[str, Any]]) -> None:

@@ -189,9 +189,9 @@ class TurnService:
             if turn.client.started:
                 # Its headers are out and name no content coding, so the engine's answer must not have one.
                 request = request.for_plain_text()
-            request = self._namer.named(request, outcome.replica, turn.parsed, turn.resolution)
+            named = self._namer.named(request, outcome.replica, turn.parsed, turn.resolution)
             try:
-                answer = await self._upstream.send(self._fleet.url(outcome.replica), request)
+                answer = await self._upstream.send(self._fleet.url(outcome.replica), named)
             except UnreachableError as error:
                 self._log.warning(
                     "replica did not answer", replica=outcome.replica, turn=turn.id, error=str(error)
