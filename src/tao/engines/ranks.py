@@ -1,13 +1,16 @@
 """Putting a page's series together: one value a rank, sums and means over ranks.
 
 An engine with data parallelism has one series of each kind per rank; taking the first one would see a fraction of its
-capacity. It must not know metric names.
+capacity. It must not know the engines' own metric names.
 """
 
 from collections.abc import Mapping, Sequence
 
 from tao.engines.samples import Sample, Samples
 from tao.engines.status import RankStatus
+
+STARTED = ("process_start_time_seconds",)
+"""Of Prometheus' own client, in any process."""
 
 
 def by_rank(samples: Sequence[Sample], rank_labels: tuple[str, ...]) -> dict[str, float]:
@@ -32,6 +35,11 @@ def total(samples: Samples, names: Sequence[str], told: list[str] | None = None)
             told.append(f"metrics page has no {names[0]}")
         return None
     return sum(sample.value for sample in found)
+
+
+def started_at(samples: Samples) -> float | None:
+    """When the youngest process behind the page began, seconds since 1970; None where the page does not tell."""
+    return max((sample.value for sample in samples.first_of(STARTED)), default=None)
 
 
 def rank_rows(

@@ -4,7 +4,7 @@ Capacity is `sglang:max_total_num_tokens`, or pages times page size of `sglang:c
 tensor-parallel rank with equal values, so one of each data-parallel rank counts. It must not know HTTP or decisions.
 """
 
-from tao.engines.ranks import gaps, mean_usage, rank_of, rank_rows, sum_or_none, total
+from tao.engines.ranks import STARTED, gaps, mean_usage, rank_of, rank_rows, started_at, sum_or_none, total
 from tao.engines.samples import Samples, read_samples
 from tao.engines.status import EngineStatus
 
@@ -18,10 +18,9 @@ _USAGE = ("sglang:token_usage",)
 _HITS = ("sglang:cached_tokens_total",)
 _RETRACTED = ("sglang:num_retracted_reqs_total", "sglang:num_retracted_reqs")
 _PROMPT = ("sglang:prompt_tokens_total",)
-_STARTED = ("process_start_time_seconds",)
 _OUTPUT = ("sglang:generation_tokens_total",)
 _WANTED = frozenset(
-    (*_CAPACITY, *_RUNNING, *_WAITING, *_USAGE, *_HITS, *_RETRACTED, *_PROMPT, *_OUTPUT, *_STARTED)
+    (*_CAPACITY, *_RUNNING, *_WAITING, *_USAGE, *_HITS, *_RETRACTED, *_PROMPT, *_OUTPUT, *STARTED)
 )
 
 
@@ -55,7 +54,7 @@ class SglangAdapter:
             preemptions=total(samples, _RETRACTED),
             prompt_tokens=prompt,
             output_tokens=total(samples, _OUTPUT, problems),
-            started_at=max((sample.value for sample in samples.first_of(_STARTED)), default=None),
+            started_at=started_at(samples),
             ranks=rows,
             problems=(*problems, *gaps(rows)),
         )

@@ -4,7 +4,17 @@ Capacity is blocks times block size of `vllm:cache_config_info`, or its `kv_cach
 it (hybrid models have caches that the product does not describe). It must not know HTTP or decisions.
 """
 
-from tao.engines.ranks import by_rank, gaps, mean_usage, rank_of, rank_rows, sum_or_none, total
+from tao.engines.ranks import (
+    STARTED,
+    by_rank,
+    gaps,
+    mean_usage,
+    rank_of,
+    rank_rows,
+    started_at,
+    sum_or_none,
+    total,
+)
 from tao.engines.samples import Sample, Samples, read_samples
 from tao.engines.status import EngineStatus
 
@@ -23,10 +33,9 @@ _QUERIES = (
 _HITS = ("vllm:prefix_cache_hits_total", "vllm:prefix_cache_hits", "vllm:gpu_prefix_cache_hits_total")
 _PREEMPTIONS = ("vllm:num_preemptions_total", "vllm:num_preemptions")
 _PROMPT = ("vllm:prompt_tokens_total", "vllm:prompt_tokens")
-_STARTED = ("process_start_time_seconds",)
 _OUTPUT = ("vllm:generation_tokens_total", "vllm:generation_tokens")
 _WANTED = frozenset(
-    (*_CONFIG, *_RUNNING, *_WAITING, *_USAGE, *_QUERIES, *_HITS, *_PREEMPTIONS, *_PROMPT, *_OUTPUT, *_STARTED)
+    (*_CONFIG, *_RUNNING, *_WAITING, *_USAGE, *_QUERIES, *_HITS, *_PREEMPTIONS, *_PROMPT, *_OUTPUT, *STARTED)
 )
 
 
@@ -59,7 +68,7 @@ class VllmAdapter:
             preemptions=total(samples, _PREEMPTIONS, problems),
             prompt_tokens=total(samples, _PROMPT, problems),
             output_tokens=total(samples, _OUTPUT, problems),
-            started_at=max((sample.value for sample in samples.first_of(_STARTED)), default=None),
+            started_at=started_at(samples),
             ranks=rows,
             problems=(*problems, *gaps(rows)),
         )
