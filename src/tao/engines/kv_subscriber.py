@@ -20,19 +20,12 @@ REPLAYED_BATCHES_MAX = 20_000
 
 
 class KvSubscriber:
-    """Feeds a follower until it is cancelled. `clock`: seconds that do not go back. `told` is called after each message."""
+    """Feeds a follower until it is cancelled. `clock`: seconds that do not go back."""
 
-    def __init__(
-        self,
-        source: KvSource,
-        follower: KvFollower,
-        clock: Callable[[], float],
-        told: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, source: KvSource, follower: KvFollower, clock: Callable[[], float]) -> None:
         self.source = source
         self.follower = follower
         self._clock = clock
-        self._told = told
 
     async def run(self, context: zmq.asyncio.Context) -> None:
         """Receive for ever. Raises `zmq.ZMQError` where the endpoint cannot be used at all."""
@@ -49,7 +42,6 @@ class KvSubscriber:
                 start = self.follower.receive(frames, self._clock())
                 if start is not None:
                     await self._replay(context, start)
-                self._told()
                 await asyncio.sleep(0)  # a stream that never pauses must not hold up the requests
         finally:
             socket.close(linger=0)

@@ -123,8 +123,7 @@ class KvDecoder:
     """Reads the frames of one stream. Holds nothing but prepared decoders."""
 
     def __init__(self) -> None:
-        self._batch = msgspec.msgpack.Decoder(list[msgspec.Raw])
-        self._events = msgspec.msgpack.Decoder(list[msgspec.Raw])
+        self._list = msgspec.msgpack.Decoder(list[msgspec.Raw])
         self._arrays = msgspec.msgpack.Decoder(_StoredArray | _RemovedArray | _ClearedArray)
         self._maps = msgspec.msgpack.Decoder(_StoredMap | _RemovedMap | _ClearedMap)
         self._number = msgspec.msgpack.Decoder(float)
@@ -164,11 +163,11 @@ class KvDecoder:
             return Unreadable(f"payload: {str(error)[:_SHOWN_CHARS]}", number)
 
     def _payload(self, topic: bytes, number: int, payload: bytes) -> KvBatch:
-        parts = self._batch.decode(payload)
+        parts = self._list.decode(payload)
         if len(parts) < 2:
             raise ValueError(f"a batch of {len(parts)} parts, where time, events and rank were expected")
         at = self._number.decode(parts[0])
-        raw_events = self._events.decode(parts[1])
+        raw_events = self._list.decode(parts[1])
         rank = self._rank.decode(parts[2]) if len(parts) > 2 else None
         if not isfinite(at):
             raise ValueError(f"its time is {at}")
