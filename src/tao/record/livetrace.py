@@ -27,7 +27,7 @@ from tao.core.events import (
     TurnStopped,
 )
 from tao.core.ids import SessionId, TurnId
-from tao.record.livewaits import Ended, trace_turn
+from tao.record.livewaits import EndedTurn, trace_turn
 from tao.traces.anonymise import hashed_id
 from tao.traces.model import TOKENS_MAX, TraceSession, TraceTurn
 
@@ -58,7 +58,7 @@ class _Open:
     started_at: float
     parent: tuple[str, int] | None
     turns: list[TraceTurn] = field(default_factory=list)
-    last: Ended | None = None
+    last: EndedTurn | None = None
     returned_at: float | None = None
     in_flight: int = 0
     source: str = SOURCE
@@ -180,7 +180,7 @@ class TraceRecorder:
         if session.last is None and turn.head is not None:
             self._note_head(session, turn.head, prompt_tokens)
         session.estimated = session.estimated or usage is None
-        session.last = Ended(
+        session.last = EndedTurn(
             at=event.at,
             started_at=turn.arrived_at if turn.dispatched_at is None else turn.dispatched_at,
             first_token_at=turn.first_token_at,
@@ -213,7 +213,7 @@ class TraceRecorder:
 
     # --- sessions ---------------------------------------------------------------------------------------------------
 
-    def _waiting(self, session: SessionId) -> Ended | None:
+    def _waiting(self, session: SessionId) -> EndedTurn | None:
         """The session's last turn, where nothing has come after it."""
         known = self._open.get(session)
         return known.last if known is not None and known.returned_at is None else None

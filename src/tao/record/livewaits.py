@@ -13,7 +13,7 @@ TOOLS_MAX = 64
 
 
 @dataclass(slots=True)
-class Ended:
+class EndedTurn:
     """A turn that has ended. `started_at`: when it was sent to a replica; times in seconds on one clock.
 
     `measured`: (tool, seconds) as the client told of its calls. `is_estimate`: the engine told no counts.
@@ -31,7 +31,7 @@ class Ended:
     measured: list[tuple[str, float]] = field(default_factory=list)
 
 
-def trace_turn(turn: Ended, returned_at: float | None) -> TraceTurn:
+def trace_turn(turn: EndedTurn, returned_at: float | None) -> TraceTurn:
     """The turn with the wait after it; None: the session did not come back, and nothing is known of its tools."""
     wait_seconds = None if returned_at is None else _seconds(returned_at - turn.at)
     phase, calls = _phase(turn, wait_seconds) if wait_seconds is not None else (None, ())
@@ -52,7 +52,7 @@ def trace_turn(turn: Ended, returned_at: float | None) -> TraceTurn:
     )
 
 
-def _phase(turn: Ended, wait_seconds: float) -> tuple[TraceTool | None, tuple[TraceTool, ...]]:
+def _phase(turn: EndedTurn, wait_seconds: float) -> tuple[TraceTool | None, tuple[TraceTool, ...]]:
     """The tools' phase, and its calls where there are several: the phase is named after the longest."""
     tools = turn.tools[:TOOLS_MAX]
     if not tools:
