@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import json
 import os
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +24,7 @@ from rich.table import Table
 
 from tao.cli.children import running
 from tao.cli.demo import PROFILE
+from tao.engines.samples import read_samples
 from tao.record.summary import summarise
 from tao.replay import Replay, ReplayConfig, ToldOfTools
 from tao.traces import TraceSession, read_trace, sample_path, select_sessions
@@ -36,6 +36,9 @@ ARMS: Mapping[str, tuple[str, ToldOfTools]] = {
 }
 DELAYS = ((1.0, 5.0), (2.0, 10.0), (4.0, 20.0))
 REPLICAS = 2
+LAG, INTERRUPTS = "tao_emulator_lag_share", "tao_interrupts_total"
+RETURN_ERROR, RETURNS = "tao_return_error_seconds_total", "tao_returns_total"
+READ = frozenset((LAG, INTERRUPTS, RETURN_ERROR, RETURNS))
 Row = dict[str, object]
 
 
@@ -79,7 +82,7 @@ async def play(scene: Scene, arm: str, delay: tuple[float, float], seed: int) ->
         )
         run = Replay(config, scene.chosen())
         await run.run()
-        lags = [(await numbers(replica.url)).get("tao_emulator_lag_share", 0.0) for replica in replicas]
+        lags = [(await numbers(replica.url)).get(LAG, 0.0) for replica in replicas]
         figures = await numbers(gateway.url)
     return {
         "arm": arm,
@@ -87,8 +90,8 @@ async def play(scene: Scene, arm: str, delay: tuple[float, float], seed: int) ->
         "tool_delay_seconds": list(delay),
         "seed": seed,
         **summarise(run.measurements, workers=scene.concurrency).to_json_dict(),
-        "return_error_seconds": ratio(figures, "tao_return_error_seconds_total", "tao_returns_total"),
-        "interrupts": figures.get("tao_interrupts_total", 0.0),
+        "return_error_seconds": ratio(figures, RETURN_ERROR, RETURNS),
+        "interrupts": figures.get(INTERRUPTS, 0.0),
         "tool_reports_failed": run.reports_failed,
         "client_lag_seconds_max": run.lag_seconds_max,
         "emulator_lag_share": max(lags),
@@ -97,13 +100,11 @@ async def play(scene: Scene, arm: str, delay: tuple[float, float], seed: int) ->
 
 
 async def numbers(url: str) -> dict[str, float]:
-    """The metrics of a page, each summed over its labels."""
+    """The metrics that are read of a page, each summed over its labels."""
     timeout = aiohttp.ClientTimeout(total=10)
     async with aiohttp.ClientSession(timeout=timeout) as http, http.get(f"{url}/metrics") as response:
-        found: dict[str, float] = {}
-        for name, value in re.findall(r"^(\w+)(?:\{.*\})? (\S+)$", await response.text(), re.MULTILINE):
-            found[name] = found.get(name, 0.0) + float(value)
-        return found
+        found = read_samples(await response.read(), READ).by_name
+    return {name: sum(sample.value for sample in samples) for name, samples in found.items()}
 
 
 def ratio(figures: Mapping[str, float], part: str, whole: str) -> float | None:
