@@ -1,7 +1,7 @@
 """`tao check`: what TAO will and will not know of an engine, in plain words, and the flag that turns on what is missing.
 
-It reads the engine's pages and sends three tiny requests: the same prompt twice, and a stream. It must not know how the
-findings are shown.
+It reads the engine's pages and sends a few tiny requests: the same prompt twice, a stream, and one for each place where KV
+events are published. It must not know how the findings are shown.
 """
 
 from dataclasses import dataclass, field
@@ -11,11 +11,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from tao.engines import EngineStatus, read_status
+from tao.engines import EngineStatus
 from tao.engines.kv_sources import PATH as KV_SOURCES_PATH
 from tao.engines.kv_sources import read_sources
 from tao.inspection.client import Answer, EngineClient, EngineError
 from tao.inspection.kv_listening import heard_events
+from tao.inspection.pages import METRICS_PATH, MODELS_PATH, models_on, status_on
 from tao.inspection.texts import Prompts, completion
 
 PROMPT_WORDS = 120
@@ -67,7 +68,8 @@ async def check_engine(client: EngineClient, model: str | None, kv_endpoint: str
     """
     check = Check(client.base_url)
     await _health(client, check)
-    status, page = await _metrics(client)
+    page = await client.get(METRICS_PATH)
+    status = status_on(page)
     check.engine = status.engine
     await _identity(client, check)
     _capacity(check, status, page)
@@ -90,21 +92,14 @@ async def _health(client: EngineClient, check: Check) -> None:
         check.add("health", Level.KNOWN, "healthy: /health answers 200")
 
 
-async def _metrics(client: EngineClient) -> tuple[EngineStatus, Answer]:
-    page = await client.get("/metrics")
-    return read_status(page.body if page.status == 200 else b""), page
-
-
 async def _identity(client: EngineClient, check: Check) -> None:
     version = await client.get("/version")
     if version.status != 200 and check.engine == "sglang":
         version = await client.get("/server_info")
     check.version = str(version.json.get("version") or "") if version.status == 200 else ""
     check.add("engine", Level.KNOWN, f"{check.engine} {check.version}".strip())
-    listed = await client.get("/v1/models")
-    entries = listed.json.get("data")
-    named = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
-    check.models = [str(entry["id"]) for entry in named if entry.get("id")]
+    listed = await client.get(MODELS_PATH)
+    check.models = [str(entry["id"]) for entry in models_on(listed) if entry.get("id")]
     if listed.status in {401, 403}:
         check.add(
             "models",
@@ -178,7 +173,7 @@ async def _cached_tokens(client: EngineClient, check: Check, model: str, before:
     if cached:
         check.add("cached tokens", Level.KNOWN, f"told in usage: {cached} of {prompt} the second time")
         return
-    after, _ = await _metrics(client)
+    after = status_on(await client.get(METRICS_PATH))
     hits = (after.prefix_hit_tokens or 0) - (before.prefix_hit_tokens or 0)
     if hits > 0:
         check.add(

@@ -9,8 +9,8 @@ import asyncio
 import time
 from dataclasses import dataclass, field
 
-from tao.engines import read_status
 from tao.inspection.client import EngineClient, EngineError, Stream
+from tao.inspection.pages import METRICS_PATH, MODELS_PATH, models_on, status_on
 from tao.inspection.regression import PrefillPoint, PrefillTerms, fit_prefill, step_ms
 from tao.inspection.texts import Prompts, completion
 
@@ -110,8 +110,7 @@ async def fit_engine(
     Raises `EngineError` where it cannot be reached, `FitError` where it does not tell enough.
     """
     chosen, largest_tokens = await _model(client, model)
-    page = await client.get("/metrics")
-    status = read_status(page.body if page.status == 200 else b"")
+    status = status_on(await client.get(METRICS_PATH))
     capacity_tokens = kv_tokens or status.capacity_tokens
     if capacity_tokens is None:
         raise FitError("the engine does not tell its KV capacity; say it: --kv-tokens TOKENS")
@@ -150,9 +149,7 @@ async def fit_engine(
 
 
 async def _model(client: EngineClient, model: str | None) -> tuple[str, int | None]:
-    listed = (await client.get("/v1/models")).json.get("data")
-    entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
-    for entry in entries:
+    for entry in models_on(await client.get(MODELS_PATH)):
         if model is None or entry.get("id") == model:
             length = entry.get("max_model_len")
             return str(entry.get("id")), length if isinstance(length, int) else None
