@@ -95,13 +95,15 @@ async def agent(launch: Launch, home: Path, directory: Path) -> AsyncIterator[Ag
 
 async def end(running: AgentProcess) -> None:
     """Kill all of the run, until nothing of it is left."""
-    deadline = asyncio.get_running_loop().time() + KILL_SECONDS_MAX
-    while left := running.leftovers():
+
+    def is_gone() -> bool:
+        left = running.leftovers()
         for pid in left:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        assert asyncio.get_running_loop().time() < deadline, f"processes {left} survive SIGKILL"
-        await asyncio.sleep(0.02)
+        return not left
+
+    await until(is_gone, KILL_SECONDS_MAX)
     await asyncio.wait_for(running.process.wait(), KILL_SECONDS_MAX)
     if running.reader is not None:
         await asyncio.wait_for(running.reader, KILL_SECONDS_MAX)
