@@ -120,7 +120,7 @@ def fit(  # noqa: PLR0917 - click passes them by name
     """Measure an engine and write its profile.
 
     Sends fresh prompts of several lengths one by one, then batches of short ones at once. The engine should have nothing
-    else to do. The bounds are kept: the load that is planned is printed before it starts, and it fits --tokens.
+    else to do. The bounds are printed before it starts, and the load is planned to fit --tokens.
 
     \b
     Example: tao profile fit http://127.0.0.1:8000 --name my-gpu

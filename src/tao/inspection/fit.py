@@ -18,6 +18,9 @@ COMPLETIONS = "/v1/completions"
 SHORT_TOKENS = 32
 DECODE_TOKENS = 32
 WARM_WORDS = 64
+WARM_UPS = 2
+TOKENS_PER_WORD = 2.0
+"""Of the texts that are sent, until the engine has counted one."""
 SCATTER_MAX = 0.10
 """A larger error of prefill at a measured length is said."""
 
@@ -48,8 +51,9 @@ class Load:
     @property
     def tokens(self) -> int:
         """Prompt and output tokens in all."""
-        prefill = self.repeats * sum(self.prompt_tokens) + DECODE_TOKENS
-        return prefill + sum(self.batches) * (SHORT_TOKENS + DECODE_TOKENS) + 2 * WARM_WORDS
+        warm_up = WARM_UPS * (round(WARM_WORDS * TOKENS_PER_WORD) + DECODE_TOKENS)
+        prefill = self.repeats * sum(tokens + 1 for tokens in self.prompt_tokens) + DECODE_TOKENS
+        return warm_up + prefill + sum(self.batches) * (SHORT_TOKENS + DECODE_TOKENS)
 
 
 def planned_load(limits: FitLimits, largest_tokens: int) -> Load:
@@ -176,7 +180,7 @@ class _Run:
     prompts: Prompts
     ends_at: float
     scale: float
-    tokens_per_word: float = 2.0
+    tokens_per_word: float = TOKENS_PER_WORD
     tokens_sent: int = 0
     running_max: int | None = None
     remarks: list[str] = field(default_factory=list)
@@ -192,7 +196,7 @@ class _Run:
 
     async def warm_up(self) -> None:
         """A first request is slow in many ways; its token count tells how long a word is."""
-        for _ in range(2):
+        for _ in range(WARM_UPS):
             stream = await self._ask(WARM_WORDS, DECODE_TOKENS)
             if not stream.prompt_tokens:
                 raise FitError(
