@@ -82,3 +82,16 @@ class Upstream(Protocol):
 
     async def send(self, base_url: str, request: ClientRequest) -> Answer:
         """The engine's answer once its headers are there; raises `UnreachableError`."""
+
+
+async def whole_body(answer: Answer, bytes_max: int) -> bytes:
+    """All of the body, and the answer closed; empty where it is more than `bytes_max`. Raises `BrokenError`."""
+    try:
+        body = b""
+        async for chunk in answer.chunks():
+            body += chunk
+            if len(body) > bytes_max:
+                return b""
+        return body
+    finally:
+        answer.close()

@@ -15,11 +15,12 @@ from tao.core.events import CacheFlushed
 from tao.engines import SglangAdapter, VllmAdapter
 from tao.gateway.bearer import change_refusal
 from tao.gateway.driver import Driver
-from tao.gateway.exchange import BrokenError, Client, ClientRequest, UnreachableError, Upstream
+from tao.gateway.exchange import BrokenError, Client, ClientRequest, UnreachableError, Upstream, whole_body
 from tao.gateway.fleet import Fleet, UnknownReplicaError
 from tao.gateway.member import Member
 from tao.gateway.replies import JSON, answer, error_document
 from tao.gateway.sources import AddressError
+from tao.gateway.wire import lenient
 
 PATH = "/v1/tao/flush"
 ENGINE_PATHS = {engine.name: engine.flush_path for engine in (VllmAdapter(), SglangAdapter())}
@@ -81,7 +82,7 @@ class Flushing:
 
     async def _flush(self, member: Member) -> Json:
         known = ENGINE_PATHS.get(member.sighting.engine)
-        why = "not asked"
+        why = ""
         for path in ENGINE_PATHS.values() if known is None else (known,):
             why = await self._ask(member, path)
             if not why:
@@ -95,31 +96,11 @@ class Flushing:
         try:
             async with asyncio.timeout(self._seconds_max):
                 reply = await self._upstream.send(member.url, request)
-                try:
-                    body = b"".join([chunk async for chunk in _bounded(reply.chunks())])
-                finally:
-                    reply.close()
+                body = await whole_body(reply, ANSWER_BYTES_MAX)
         except (TimeoutError, UnreachableError, BrokenError) as error:
             return f"{type(error).__name__}: {error}".removesuffix(": ")
         if reply.status != 200:
             hint = " (vLLM: VLLM_SERVER_DEV_MODE=1)" if reply.status == 404 else ""
             return f"{path} answers {reply.status}{hint}"
-        return "its cache is in use" if _says_no(body) else ""
-
-
-async def _bounded(chunks: Any) -> Any:
-    size = 0
-    async for chunk in chunks:
-        size += len(chunk)
-        if size > ANSWER_BYTES_MAX:
-            return
-        yield chunk
-
-
-def _says_no(body: bytes) -> bool:
-    """vLLM answers 200 in any case, and tells in the body."""
-    try:
-        document = msgspec.json.decode(body)
-    except msgspec.DecodeError:
-        return False
-    return isinstance(document, dict) and document.get("success") is False
+        told = lenient.object_or_none(body) or {}  # vLLM answers 200 in any case, and tells in the body
+        return "its cache is in use" if told.get("success") is False else ""

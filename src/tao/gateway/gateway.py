@@ -24,7 +24,7 @@ from tao.gateway.clock import ModelClock
 from tao.gateway.config import GatewayConfig
 from tao.gateway.creditmetrics import CreditSoFar
 from tao.gateway.driver import Driver, Observer
-from tao.gateway.exchange import BrokenError, Client, ClientRequest, UnreachableError, Upstream
+from tao.gateway.exchange import BrokenError, Client, ClientRequest, UnreachableError, Upstream, whole_body
 from tao.gateway.fleet import Fleet, Probe, UnknownModelError
 from tao.gateway.flushing import Flushing
 from tao.gateway.kvmetrics import WatchSoFar
@@ -277,20 +277,10 @@ class Gateway:
     async def _models_of(self, url: str, request: ClientRequest) -> list[Mapping[str, Any]]:
         try:
             async with asyncio.timeout(self.config.health.timeout_seconds):
-                reply = await self._upstream.send(url, request)
-                try:
-                    body = b""
-                    async for chunk in reply.chunks():
-                        body += chunk
-                        if len(body) > MODELS_BYTES_MAX:
-                            return []
-                finally:
-                    reply.close()
-            document = msgspec.json.decode(body)
-        except (TimeoutError, UnreachableError, BrokenError, msgspec.DecodeError):
+                body = await whole_body(await self._upstream.send(url, request), MODELS_BYTES_MAX)
+        except (TimeoutError, UnreachableError, BrokenError):
             return []
-        data = document.get("data") if isinstance(document, dict) else None
-        return [model for model in data if isinstance(model, dict)] if isinstance(data, list) else []
+        return lenient.objects(lenient.object_or_none(body) or {}, "data")
 
     async def _expire_now_and_then(self) -> None:
         while True:

@@ -65,11 +65,13 @@ class HttpProbe:
     async def _models(self, url: str, bound: aiohttp.ClientTimeout) -> tuple[str, ...] | None:
         """The models that the engine names; None where it names none, or asks for a key."""
         page, problems = await self._page(url, bound)
+        if problems:
+            return None
         try:
             listed = msgspec.json.decode(page, type=_Models).data
         except msgspec.DecodeError:
             return None
-        return tuple(dict.fromkeys(model.id for model in listed)) or None if not problems else None
+        return tuple(dict.fromkeys(model.id for model in listed)) or None
 
     async def _status_of(self, url: str, bound: aiohttp.ClientTimeout) -> int:
         async with self._http.get(url, timeout=bound, allow_redirects=False) as answer:
