@@ -201,7 +201,10 @@ async def test_the_retry_of_a_held_stream_stays_a_stream() -> None:
                 await asyncio.gather(*running)
                 for name in ("first", "second"):
                     front.end(front.session(name))  # type: ignore[arg-type]
-                rest = [line async for line in lines if line.startswith("data:")]
+                told = [line async for line in lines]
+            rest = [line for line in told if line.startswith("data:")]
+            [decision] = [line for line in told if line.startswith(": x-tao-decision: ")]
+            assert decision.endswith("reason=retry") is (len(one.asked) == 2)
             assert '"content":"ok "' in rest[0]
             assert rest[-1] == "data: [DONE]"
             retried = [c for c in front.commands(DispatchTurn) if c.reason is Reason.RETRY]

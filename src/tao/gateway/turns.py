@@ -245,7 +245,7 @@ class TurnService:
         if not turn.client.started:
             told = decision_headers(turn.session, outcome)
             await turn.client.start(answer.status, (*answer.headers, *told))
-        elif outcome.attempt == 1:
+        else:
             await turn.client.send(decision_comment(outcome))
         try:
             await self._pump(turn, answer, observer)
