@@ -13,7 +13,7 @@ SUITE = """
 name = "mine"
 title = "Mine & <yours>"
 description = "A suite for a test."
-policies = ["round-robin", "thunderagent", "tao"]
+policies = ["round-robin", "thunderagent", "tao", "tao+told-returns"]
 baselines = ["round-robin", "thunderagent"]
 seeds = 3
 [[setting]]
@@ -66,9 +66,11 @@ def test_the_figures_as_json(made: tuple[Path, Result]) -> None:
     assert (document["suite"], document["seeds"]) == ("mine", 3)
     assert list(document["stand_ins"]) == ["agents"]
     rows = document["runs"]
-    assert len(rows) == 2 * 3 * (3 + 1)
+    assert len(rows) == 2 * 3 * (4 + 1)
     assert sum(row["is_floor"] for row in rows) == 6
     assert {row["x"] for row in rows} == {"2", "8"}
+    played = {row["policy"] for row in rows if not row["is_floor"]}
+    assert played == {"round-robin", "thunderagent", "tao", "tao+told-returns"}
     assert all(row["setting"] == "two replicas" for row in rows)
     assert all(row["sessions"] == 10 for row in rows)
 

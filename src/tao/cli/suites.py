@@ -76,11 +76,12 @@ def _policies(suite: PolicySuite, resources: Resources, command_line: str, date:
             "x": point.point.x,
             "is_floor": is_floor,
             **run.to_json_dict(),
+            "policy": policy,  # as the suite names it, which may say more than what was run
         }
         for point in evaluation.points
-        for is_floor, run in (
-            *((False, run) for runs in point.runs.values() for run in runs),
-            *((True, run) for run in point.floors),
+        for is_floor, policy, run in (
+            *((False, policy, run) for policy, runs in point.runs.items() for run in runs),
+            *((True, run.spec.policy, run) for run in point.floors),
         )
     ]
     document = {"suite": suite.name, "seeds": suite.seeds, "stand_ins": stand_ins, "runs": rows}
