@@ -28,6 +28,7 @@ def simulated(policy_name: str, trace: Path, sessions: int, workers: int, replic
     """One run: its figures, and the calibration of both ways to expect on its returns."""
     policy = make_policy(policy_name)
     assert isinstance(policy, JointPolicy)
+    judged = policy.survival.judged()
     profile = load_profile(PROFILE)
     chosen = select_sessions(
         read_trace(trace), count_max=sessions, seed=None, prompt_tokens_max=profile.max_model_tokens
@@ -41,7 +42,7 @@ def simulated(policy_name: str, trace: Path, sessions: int, workers: int, replic
         "sessions": summary.sessions,
         "mean_latency_seconds": summary.latency_seconds.mean,
         "prefix_hit_rate": summary.prefix_hit_rate,
-        "calibration": policy.survival.shown()["calibration"],
+        "calibration": judged.shown(),
     }
 
 

@@ -181,6 +181,17 @@ def test_the_eighty_percent_interval_covers_after_the_world_has_changed() -> Non
     assert 0.75 <= covered / 1_500 <= 0.88
 
 
+def test_it_does_not_matter_when_intervals_are_asked_for() -> None:
+    asked, silent = BackoffHistogram(), BackoffHistogram()
+    for index in range(300):
+        seconds = 10.0 ** ((index * 7919 % 1000) / 1000)
+        for predictor in (asked, silent):
+            predictor.learn(away(session=str(index % 7)), seconds)
+        asked.predict(away()).interval(0.8)
+    assert asked.predict(away()).interval(0.8) == silent.predict(away()).interval(0.8)
+    assert asked.export_state() == silent.export_state()
+
+
 def test_invented_names_cannot_grow_it() -> None:
     predictor = BackoffHistogram()
     for index in range(LEVELS[0].keys_max + 500):

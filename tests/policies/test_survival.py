@@ -67,6 +67,7 @@ def test_it_never_rises_and_stays_within_nothing_and_all(returns: list[tuple[flo
 def world() -> tuple[World, MeasuredSurvival]:
     policy = make_policy("tao-survival")
     assert isinstance(policy, JointPolicy)
+    policy.survival.judged()
     return World(policy, a=CAPACITY), policy.survival
 
 
@@ -122,11 +123,24 @@ def test_a_return_teaches_what_was_left_and_how_well_it_was_foretold() -> None:
     (curve,) = survival.curves.values()
     assert curve.returns == 1
     assert curve.share(0.44) > 0.55
-    measured, clock = (survival.calibration.by_name[name] for name in ("survival", "half-life"))
+    measured, clock = (survival.judged().by_name[name] for name in ("survival", "half-life"))
     assert (measured.returns, measured.prefix_tokens) == (1, 10_000)
     assert measured.error_tokens == pytest.approx(4_500, rel=0.01)
     assert clock.error_tokens == pytest.approx(7_500)  # two half-lives
     json.dumps(survival.shown())
+
+
+def test_nothing_is_judged_before_somebody_asks() -> None:
+    policy = make_policy("tao")
+    assert isinstance(policy, JointPolicy)
+    w = World(policy, a=CAPACITY)
+    for number in (1, 2, 3):
+        w.arrive("s", f"t{number}", 10_000)
+        w.finish(f"t{number}", 10_000, 0, cached_tokens=0)
+        if number == 2:
+            assert policy.survival.judged().by_name == {}
+    assert policy.survival.judged().by_name["survival"].returns == 1
+    assert sum(curve.returns for curve in policy.survival.curves.values()) == 2
 
 
 def test_what_the_engine_does_not_tell_teaches_nothing() -> None:
@@ -138,7 +152,7 @@ def test_what_the_engine_does_not_tell_teaches_nothing() -> None:
     w.arrive("s", "t3", 13_000)
     w.fail("t3")
     assert survival.curves == {}
-    assert survival.calibration.by_name == {}
+    assert survival.judged().by_name == {}
 
 
 def test_a_flush_a_reset_and_an_end_are_forgotten() -> None:
@@ -176,7 +190,7 @@ def test_what_kv_events_told_is_compared_with_what_was_found_too() -> None:
     w.watch("a", "s", 4_000)
     w.arrive("s", "t2", 12_000)
     w.finish("t2", 12_000, 0, cached_tokens=3_900)
-    told = survival.calibration.by_name["kv-events"]
+    told = survival.judged().by_name["kv-events"]
     assert told.returns == 1
     assert told.error_tokens == pytest.approx(100.0)
     w.arrive("s", "t3", 13_000)

@@ -43,13 +43,14 @@ class CreditSoFar(Collector):
 
     def __init__(self, survival: MeasuredSurvival) -> None:
         self._survival = survival
+        self._calibration = survival.judged()
 
     def collect(self) -> Iterator[Metric]:
         rows = self._rows()
         yield from (of.metric(rows[of.name]) for of in CREDIT)
 
     def _rows(self) -> dict[str, Rows]:
-        known = list(self._survival.calibration.by_name.items())
+        known = list(self._calibration.by_name.items())
         return {
             "tao_credit_returns_total": [((name,), of.returns) for name, of in known],
             "tao_credit_prefix_tokens_total": [((name,), of.prefix_tokens) for name, of in known],

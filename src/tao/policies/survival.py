@@ -170,7 +170,7 @@ class MeasuredSurvival:
 
     def __init__(self, half_life_seconds: float = HALF_LIFE_SECONDS) -> None:
         self.curves: dict[ReplicaId, SurvivalCurve] = {}
-        self.calibration = CreditCalibration()
+        self._calibration: CreditCalibration | None = None
         self._half_life_seconds = half_life_seconds
         self._inflow = CacheInflow()
         self._capacities: dict[ReplicaId, int] = {}
@@ -184,14 +184,17 @@ class MeasuredSurvival:
             back, cached_tokens = known
             curve = self._curve(back.replica)
             found = min(1.0, cached_tokens / back.left.tokens)
-            expected = {
-                "half-life": 2.0 ** (-max(0.0, back.at - back.left.at) / self._half_life_seconds),
-                "survival": curve.share(back.turnover),
-            }
-            if back.told_tokens is not None:
-                expected["kv-events"] = min(1.0, back.told_tokens / back.left.tokens)
-            self.calibration.returned(back.left.tokens, expected, found)
+            if self._calibration is not None:
+                self._calibration.returned(back.left.tokens, self._expected(back, curve), found)
             curve.learn(back.turnover, found)
+
+    def judged(self) -> CreditCalibration:
+        """What was expected of returns against what was found, since the first time that this was asked for: where nobody
+        reads it nobody pays for it.
+        """
+        if self._calibration is None:
+            self._calibration = CreditCalibration()
+        return self._calibration
 
     def share(self, session: SessionId, replica: ReplicaId) -> float:
         """What is expected to be left now of the prefix that a session left behind, from 0 to 1."""
@@ -210,7 +213,17 @@ class MeasuredSurvival:
             }
             for replica, curve in self.curves.items()
         }
-        return {"calibration": self.calibration.shown(), "survival": curves}
+        return {"calibration": self.judged().shown(), "survival": curves}
+
+    def _expected(self, back: Return, curve: SurvivalCurve) -> dict[str, float]:
+        """The share that each way to expect would have told of a return."""
+        expected = {
+            "half-life": 2.0 ** (-max(0.0, back.at - back.left.at) / self._half_life_seconds),
+            "survival": curve.share(back.turnover),
+        }
+        if back.told_tokens is not None:
+            expected["kv-events"] = min(1.0, back.told_tokens / back.left.tokens)
+        return expected
 
     def _curve(self, replica: ReplicaId) -> SurvivalCurve:
         curve = self.curves.get(replica)

@@ -5,6 +5,7 @@ level has seen few calls, or few that lasted so long, the level above speaks (`p
 and is bounded in keys.
 """
 
+from collections import deque
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
@@ -39,6 +40,9 @@ ROOT_SOURCES: Mapping[Kind, str] = {
 PRIOR_WEIGHT = 0.5
 SCORED_EVERY = 3
 """One in so many completed calls is scored for the calibration of intervals."""
+
+UNSCORED_MAX = 1_024
+"""Calls are scored when an interval is asked for. Of those that wait, older ones would weigh next to nothing by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,7 @@ class BackoffHistogram:
         self._roots = {kind: _prior(seconds) for kind, seconds in PRIOR_SECONDS.items()}
         self._tables = tuple(SketchTable(level.keys_max, level.weight_max) for level in LEVELS)
         self._coverage = IntervalCoverage()
+        self._unscored: deque[tuple[HistogramForecast, float]] = deque(maxlen=UNSCORED_MAX)
         self._learned = 0
 
     def learn(self, absence: Absence, duration_seconds: float) -> None:
@@ -86,8 +91,9 @@ class BackoffHistogram:
         tools = absence.tools
         one = class_of(tools[0]) if tools else HUMAN_CLASS
         self._learned += 1
-        if self._learned % SCORED_EVERY == 0 and tools:
-            self._score(absence, duration_seconds)
+        if self._learned % SCORED_EVERY == 0 and tools and all(class_of(tool) == one for tool in tools[1:]):
+            forecast = self._of_class(one, absence)
+            self._unscored.append((forecast, max(0.0, duration_seconds - one.delay_seconds)))
         index = bin_of(duration_seconds - one.delay_seconds)
         self._roots[one.kind].add(index, ROOT_WEIGHT_MAX)
         if len(tools) <= 1:
@@ -121,6 +127,9 @@ class BackoffHistogram:
         levels: dict[str, list[list[object]]] = {}
         for level, table in zip(LASTING, self._tables[1:], strict=True):
             levels[level.name] = yield from rows_in_steps(table.newest(LASTING_KEYS_MAX))
+        while self._unscored:
+            self._score_oldest()
+            yield
         roots = {kind: sketch_to_json(sketch) for kind, sketch in self._roots.items()}
         return {"roots": roots, "levels": levels, "coverage": self._coverage.to_json()}
 
@@ -139,6 +148,13 @@ class BackoffHistogram:
             for key, sketch in _rows(state_section(levels, level.name, list)):
                 table.put(key, sketch)
         self._roots, self._tables, self._coverage = new_roots, tuple(new_tables), coverage
+        self._unscored.clear()
+
+    def widened(self, level: float) -> float:
+        """The nominal level of an interval that holds the truth as often as `level` says."""
+        while self._unscored:
+            self._score_oldest()
+        return self._coverage.widened(level)
 
     def _with_delay(self, one: CallClass, absence: Absence) -> Forecast:
         forecast = self._of_class(one, absence)
@@ -156,14 +172,12 @@ class BackoffHistogram:
                 source = source or level.source
         layers.append((root.whole, 0.0))
         source = source or (ROOT_SOURCES[one.kind] if root.weight > PRIOR_WEIGHT else "default")
-        return HistogramForecast(layers, source, self._coverage, one.limit_seconds)
+        return HistogramForecast(layers, source, self, one.limit_seconds)
 
-    def _score(self, absence: Absence, duration_seconds: float) -> None:
-        classes = set(map(class_of, absence.tools))
-        if len(classes) == 1:
-            one = classes.pop()
-            forecast = self._of_class(one, absence)
-            self._coverage.add(forecast.surprise(max(0.0, duration_seconds - one.delay_seconds)))
+    def _score_oldest(self) -> None:
+        """Compare what was forecast with what came, for the call that waits longest for it."""
+        forecast, duration_seconds = self._unscored.popleft()
+        self._coverage.add(forecast.surprise(duration_seconds))
 
 
 def _keys(one: CallClass, absence: Absence) -> tuple[Hashable, Hashable, Hashable, Hashable]:
