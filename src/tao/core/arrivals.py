@@ -42,13 +42,13 @@ def turn_arrived(ctx: Context, event: TurnArrived) -> None:
     before = session.phase
     _update_main_line(ctx, session, event)
     turn = Turn(event.turn, session.id, event.kind, event.prompt_tokens, session.line, ctx.now, event.model)
-    match _choose(ctx, session, turn):
-        case Place(replica=replica, reason=reason):
-            ctx.state.turns[turn.id] = turn
-            _join_running(ctx, session, turn, *allowed(ctx, session, replica, reason))
-        case Hold():
-            _hold(ctx, session, turn, before)
-            place_if_oversize(ctx, session)  # it may have grown while its earlier turns are held
+    choice = _choose(ctx, session, turn)
+    if isinstance(choice, Place):
+        ctx.state.turns[turn.id] = turn
+        _join_running(ctx, session, turn, *allowed(ctx, session, choice.replica, choice.reason))
+    else:
+        _hold(ctx, session, turn, before)
+        place_if_oversize(ctx, session)  # it may have grown while its earlier turns are held
     check_row(before, TurnArrived, session.phase)
     if session.id in ctx.state.sessions:
         child_arrived(ctx, session)

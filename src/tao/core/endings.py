@@ -85,25 +85,21 @@ def client_left(ctx: Context, event: ClientLeft) -> None:
     turn = ctx.state.turns[event.turn]
     session = ctx.state.sessions[turn.session]
     before = session.phase
-    match before:
-        case Waiting(turns=turns, since=since):
-            del ctx.state.turns[turn.id]
-            rest = tuple(held for held in turns if held != turn.id)
-            if rest:
-                ctx.state.enter(session, Waiting(rest, since), ctx.now)
-            else:
-                ctx.state.enter(session, Waiting((), since), ctx.now)
-                leave_pool_unserved(ctx, session, Closing.CLIENT_LEFT)
-        case Running(turns=turns, replica=replica):
-            assert turn.replica is not None
-            if turn.stopping:
-                ctx.ignore(event)
-                return
-            turn.stopping = True
-            ctx.emit(StopTurn(turn.id, turn.replica))
-            _enter_in_flight(ctx, session, turns, replica)
-        case _:
-            raise AssertionError(f"no row for {event!r} in {before!r}")
+    if isinstance(before, Waiting):
+        del ctx.state.turns[turn.id]
+        rest = tuple(held for held in before.turns if held != turn.id)
+        ctx.state.enter(session, Waiting(rest, before.since), ctx.now)
+        if not rest:
+            leave_pool_unserved(ctx, session, Closing.CLIENT_LEFT)
+    else:
+        assert isinstance(before, Running), session
+        assert turn.replica is not None
+        if turn.stopping:
+            ctx.ignore(event)
+            return
+        turn.stopping = True
+        ctx.emit(StopTurn(turn.id, turn.replica))
+        _enter_in_flight(ctx, session, before.turns, before.replica)
     check_row(before, ClientLeft, session.phase)
 
 
