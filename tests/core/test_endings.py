@@ -65,6 +65,22 @@ def test_a_retry_beside_other_turns_leaves_the_admission_where_it_is(w: World) -
     assert (w.reserved("a"), w.reserved("b")) == (2_100 + RESERVE, 0)
 
 
+def test_a_retry_that_comes_home_finds_the_admission_there(w: World) -> None:
+    w.arrive("s", "t1", 1_000)
+    w.drain("a")
+    [away] = of_kind(w.arrive("s", "t2", 2_000), DispatchTurn)
+    assert (away.replica, away.reason) == ("b", Reason.FORCED)  # beside its home, which takes nothing
+    w.join("a", 100_000)
+    w.finish("t1")
+    [dispatch] = w.fail("t2", retryable=True)
+    assert isinstance(dispatch, DispatchTurn)
+    assert (dispatch.replica, dispatch.reason) == ("a", Reason.RETRY)
+    assert (w.reserved("a"), w.reserved("b")) == (
+        2_000 + RESERVE,
+        0,
+    )  # covered by the admission, not beside it
+
+
 def test_with_one_replica_there_is_no_second_try() -> None:
     w = World(make_policy("tao"), a=100_000)
     w.arrive("s", "t1")

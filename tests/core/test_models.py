@@ -170,6 +170,16 @@ def test_an_engine_that_no_longer_serves_a_model_loses_its_sessions() -> None:
     assert went(w, "s2") == "x"
 
 
+def test_an_engine_that_changes_its_models_keeps_the_sessions_that_it_serves_still() -> None:
+    w = two_pools()
+    for session, model in (("s", "y"), ("t", "z"), ("u", "y")):
+        w.arrive(session, f"{session}1", 500, model=model)
+        w.finish(f"{session}1", 500, 100)
+    interrupts = of_kind(w.send(ModelsChanged(w.at, ReplicaId("y"), ("y",))), InterruptSession)
+    assert [interrupt.session for interrupt in interrupts] == ["t"]
+    assert [w.session(session).home for session in ("s", "t", "u")] == ["y", None, "y"]
+
+
 def test_a_replica_that_names_no_models_serves_whatever_is_asked() -> None:
     w = two_pools()
     w.join("any", 4_000)

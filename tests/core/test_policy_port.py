@@ -1,14 +1,23 @@
 """What a policy may answer beyond what those of the catalogue do: the core acts on it, and says so in its commands."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+import pytest
 from core_kit import World, of_kind
 from watched import Watched
 
-from tao.core.commands import AdmitSession, DispatchTurn, Interruption, InterruptSession, Reason
+from tao.core.commands import (
+    AdmitSession,
+    ComputePlan,
+    DispatchTurn,
+    Interruption,
+    InterruptSession,
+    Reason,
+)
+from tao.core.events import PlanReady
 from tao.core.ids import ReplicaId, SessionId
 from tao.core.phases import Running, Waiting
-from tao.core.ports import Decision, Hold, Place, View
+from tao.core.ports import Assignment, Decision, Hold, Place, View
 from tao.core.session import Session, Turn
 from tao.policies import make_policy
 
@@ -83,3 +92,48 @@ def test_a_policy_may_interrupt_where_there_is_room() -> None:
     miser.victims, miser.placements, miser.due = [SessionId("s")], [], w.at
     [interrupt] = w.wake()
     assert interrupt == InterruptSession("s", "a", Interruption.RULE)  # type: ignore[arg-type]
+
+
+def test_a_rule_places_nobody_where_no_replica_serves_it() -> None:
+    miser = Miser()
+    w = World(miser)
+    w.join("a", 10_000, models=("x",))
+    w.arrive("s", "t1", model="y")
+    w.arrive("r", "u1", model="x")
+    miser.placements, miser.due = [(SessionId("s"), ReplicaId("a")), (SessionId("r"), ReplicaId("a"))], 0.0
+    assert [admit.session for admit in of_kind(w.wake(), AdmitSession)] == ["r"]
+    assert isinstance(w.session("s").phase, Waiting)
+
+
+def test_placing_a_session_that_waits_for_nothing_is_a_defect_of_the_policy_and_says_so() -> None:
+    w, miser = placed()
+    miser.placements, miser.due = [(SessionId("s"), ReplicaId("a"))], 0.0
+    with pytest.raises(AssertionError, match="s is not in the waiting pool: Running"):
+        w.wake()
+
+
+class Believer(Watched):
+    """Selects all that a plan says, without asking whether it fits still."""
+
+    def __init__(self) -> None:
+        super().__init__(make_policy("tao"))
+
+    def select(
+        self, view: View, plan: PlanReady, changed: Iterable[SessionId], at: float
+    ) -> Sequence[Assignment]:
+        return plan.assignments
+
+
+def test_what_a_policy_selects_from_a_plan_is_placed_only_where_it_fits() -> None:
+    """Each placement counts before the next one is looked at."""
+    w = World(Believer(), a=10_000)
+    w.arrive("x", "x1", 9_000)
+    for session, tokens in (("p", 6_000), ("q", 5_000), ("r", 2_000)):
+        w.arrive(session, f"{session}1", tokens)
+    w.after(1).end("x")
+    w.finish("x1", 9_000, 0)
+    [compute] = of_kind(w.wake(), ComputePlan)
+    admits = of_kind(w.answer(compute, ("p", "a"), ("q", "a"), ("r", "a")), AdmitSession)
+    assert [admit.session for admit in admits] == ["p", "r"]
+    assert isinstance(w.session("q").phase, Waiting)
+    assert w.free("a") >= 0

@@ -92,3 +92,24 @@ def test_explain_speaks_of_no_tool_where_none_was_asked_for() -> None:
     w.arrive("s", "s1", 1_000)
     w.finish("s1", 1_000, 10, tools=())
     assert told(w, "s")["why"] == "its last answer asked for no tool; it keeps its admission on a"
+
+
+def test_explain_of_one_whose_tool_was_seen_to_end() -> None:
+    w = World(make_policy("tao"), a=20_000)
+    w.arrive("s", "s1", 1_000)
+    w.finish("s1", 1_000, 10)
+    w.after(2).tool_finished("s")
+    answer = w.scheduler.explain(SessionId("s"), at=5.0)
+    assert answer is not None
+    assert answer["why"] == "its tool has ended, its next turn is not here yet; it keeps its admission on a"
+    evidence = answer["tool_evidence"]
+    assert isinstance(evidence, list)
+    assert evidence[0] == {"source": "completion observed", "at": 2.0, "age_seconds": 3.0}
+
+
+def test_explain_of_one_of_whom_nobody_knows_whether_it_comes_back() -> None:
+    w = World(make_policy("tao"), a=20_000)
+    w.arrive("s", "s1", 1_000)
+    w.leave("s1")
+    w.stopped("s1")
+    assert told(w, "s")["why"] == "nobody knows whether it comes back: it holds nothing until it does"
