@@ -127,6 +127,21 @@ def test_aimd_lets_sessions_under_way_in_before_new_ones() -> None:
     assert (w.session("s1").home, w.session("other").home) == (None, "a")  # s1's first turn never finished
 
 
+def test_aimd_is_not_woken_by_places_that_those_who_wait_cannot_use() -> None:
+    w = World(Aimd(WindowLaw(usage_low=0.0), window_first=1.0))
+    w.join("x", 100_000, models=("x",))
+    w.join("y", 100_000, models=("y",))
+    w.arrive("s1", "t1", model="x")
+    w.arrive("s2", "t2", model="x")
+    w.wake()
+    assert w.scheduler.next_wakeup() == 1.0, "the next interval: the place on y is of no use"
+    w.finish("t1")
+    w.end("s1")
+    assert w.scheduler.next_wakeup() == w.at
+    w.wake()
+    assert w.session("s2").home == "x"
+
+
 def test_aimd_takes_the_place_of_a_session_beyond_the_window_at_its_tool_boundary() -> None:
     law = WindowLaw(factor=0.5, usage_low=0.1, usage_high=0.5, hit_rate_low=0.9)
     w = World(Aimd(law, window_first=2.0), a=10_000)

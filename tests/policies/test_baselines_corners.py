@@ -10,10 +10,12 @@ from tao.core.events import PlanReady, TurnKind
 from tao.core.facts import TurnDispatched
 from tao.core.ids import PlanId, ReplicaId, SessionId
 from tao.policies import make_policy
-from tao.policies.baselines import BASELINES
+from tao.policies.baselines import BASELINES, PerTurnPolicy
+from tao.policies.baselines import hashing as hashing_module
 from tao.policies.baselines import prefix_lines as prefix_lines_module
 from tao.policies.baselines.cache_aware import kv_usage
 from tao.policies.baselines.prefix_lines import PrefixLines
+from tao.policies.baselines.progress_ttl import ProgressTtl
 from tao.policies.baselines.thunderagent import shadows as shadows_module
 from tao.policies.baselines.thunderagent.policy import ThunderAgent
 from tao.policies.baselines.thunderagent.shadows import NeverReleased, Shadow
@@ -45,6 +47,53 @@ def test_deciding_with_an_empty_pool_places_nobody(policy: str) -> None:
     w.arrive("s", "t")
     assert list(chosen.interrupts(w.scheduler.view, 0.0)) == []
     assert list(chosen.decide(w.scheduler.view, 0.0).placements) == []
+
+
+@pytest.mark.parametrize("policy", sorted(BASELINES))
+def test_deciding_while_no_replica_is_up_places_nobody(policy: str) -> None:
+    chosen = make_policy(policy)
+    w = World(chosen)
+    w.arrive("s", "t")
+    assert list(chosen.decide(w.scheduler.view, 0.0).placements) == []
+
+
+def test_a_turn_that_nobody_serves_holds_up_no_other_one_of_a_router() -> None:
+    w = World(make_policy("round-robin"))
+    w.arrive("s", "t", model="y")
+    w.arrive("r", "u", model="x")
+    w.join("a", 10_000, models=("x",))
+    w.run_for(0.1)
+    assert [(d.turn, d.replica) for d in of_kind(w.log, DispatchTurn)] == [("u", "a")]
+
+
+def test_a_ring_that_was_forgotten_is_built_again_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sent(rings_max: int) -> tuple[list[str], int]:
+        """Where twenty sessions of two models go, and how many rings are kept then."""
+        monkeypatch.setattr(hashing_module, "RINGS_MAX", rings_max)
+        router = hashing_module.ConsistentHash()
+        w = World(PerTurnPolicy("consistent-hash", router))
+        for replica, models in (("a", ("x",)), ("b", ("x", "y")), ("c", ("y",))):
+            w.join(replica, 90_000, models)
+        for number in range(20):
+            w.arrive(f"s{number}", f"t{number}", model="xy"[number % 2])
+        return [d.replica for d in of_kind(w.log, DispatchTurn)], len(router._rings)
+
+    bounded, kept = sent(rings_max=1)
+    unbounded, built = sent(rings_max=64)
+    assert (kept, built) == (1, 2)
+    assert bounded == unbounded
+    assert set(bounded) == {"a", "b", "c"}
+
+
+def test_progress_is_made_by_the_main_line_alone() -> None:
+    policy = ProgressTtl()
+    w = World(policy, a=90_000)
+    w.arrive("s", "t1", 1_000)
+    w.arrive("s", "side", 500, TurnKind.SIDE)
+    w.finish("side", 500, 9_000)
+    assert policy._progress.output_tokens.value == 0.0
+    w.finish("t1", 1_000, 100)
+    assert policy._progress.output_tokens.value == 100.0
 
 
 def test_the_oldest_shadows_make_room_for_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:

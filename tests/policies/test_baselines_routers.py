@@ -155,6 +155,15 @@ class Lines:
         return {str(replica): match.tokens for replica, match in found.items()}
 
 
+def test_the_shared_prompt_matches_also_where_the_session_itself_sent_less() -> None:
+    w = Lines()
+    w.world.arrive("first", "f1", 1_000)  # to a
+    w.world.finish("f1", 1_000, 10, cached_tokens=500)  # so much do the tenant's sessions share
+    w.world.arrive("other", "o1", 1_000)  # to b
+    w.world.arrive("s", "t1", 300)  # to a
+    assert w.matched("s", 1_000) == {"a": 500, "b": 500}
+
+
 def test_a_line_matches_what_was_sent_of_it_to_each_replica() -> None:
     w = Lines()
     w.world.arrive("s", "t1", 1_000)
@@ -280,6 +289,15 @@ def test_vllm_finds_a_session_again_whatever_its_prompt() -> None:
     w.finish("t1", 1_000, 100)
     w.arrive("other", "o1")
     assert sent_to(w, "s", "t2", 50_000) == "a"  # 2 % of the prompt match
+
+
+def test_vllm_gives_up_the_session_under_imbalance() -> None:
+    w = World(make_policy("vllm-cache-aware"), a=900_000, b=900_000)
+    for number in range(65):
+        assert sent_to(w, "s", f"t{number}") == "a"  # parallel turns follow their session
+    assert {r.id: r.turns_in_flight for r in w.scheduler.view.up_replicas()} == {"a": 65, "b": 0}
+    assert sent_to(w, "s", "last") == "b"  # 65 - 0 > 64
+    assert sent_to(w, "s", "more") == "b"  # 65 - 1 is not: where it was sent last
 
 
 def test_vllm_forgets_a_session_after_an_hour() -> None:

@@ -17,6 +17,7 @@ from tao.policies.baselines.thunderagent.programs import (
     Program,
     acting_on,
     group_of,
+    reasoning_on,
     remaining_for_resume,
     remaining_tokens,
 )
@@ -135,6 +136,12 @@ def test_origin_wait_gives_up_after_its_bound() -> None:
     assert placed(late, {A: 500, B: 5_000}, OriginFor(8.0)) == [("s", "b")]
 
 
+def test_no_program_goes_where_no_more_than_the_buffer_is_left() -> None:
+    # 3,100 each leave 100 on a and on b: together enough for one more, and on neither of them.
+    waiting = [paused("one", 3_000), paused("two", 3_000), paused("empty", 0)]
+    assert placed(waiting, {A: 3_200, B: 3_200}) == [("one", "a"), ("two", "b")]
+
+
 # --- pausing ------------------------------------------------------------------------------------------------------------
 
 
@@ -151,6 +158,7 @@ def test_marks_are_given_until_they_will_free_enough_or_to_all() -> None:
     assert [p.id for p in MarkEnough().marks(700, running, 0)] == ["small", "middle"]
     assert [p.id for p in MarkEnough().marks(700, running, 200)] == ["small"]
     assert [p.id for p in MarkEnough().marks(700, running, 700)] == []
+    assert [p.id for p in MarkEnough().marks(9_999, running, 0)] == ["small", "middle", "large"]  # not enough
     assert [p.id for p in MarkAll().marks(1, running, 9_999)] == ["small", "middle", "large"]
 
 
@@ -174,6 +182,7 @@ def test_the_room_for_resuming_discounts_idle_programs() -> None:
     assert remaining_for_resume(view, none, A, HalvingWeight(), w.at) == 6_400 + 1_200
     assert remaining_for_resume(view, none, A, FullWeight(), w.at) == 6_400
     assert [p.id for p in acting_on(view, none, A)] == ["s"]
+    assert [p.id for p in reasoning_on(view, A)] == ["r"]
 
 
 # --- the policy on the core ---------------------------------------------------------------------------------------------
