@@ -62,6 +62,18 @@ def test_candidates_that_fit_nowhere_are_not_planned() -> None:
     assert compute.request.free_tokens == {"a": 6_000 - 3_512 - 300}  # a twentieth is left for growth
 
 
+def test_who_is_served_by_nobody_takes_no_part_in_a_plan_however_long_it_waits() -> None:
+    w = World(make_policy("tao"))
+    w.join("a", 10_000, models=("x",))
+    w.arrive("x", "x1", 9_000, model="x")
+    w.arrive("other", "o1", 500, model="y")
+    w.arrive("p", "p1", 2_000, model="x")
+    w.after(100).end("x")
+    w.finish("x1", 9_000, 0)
+    [compute] = of_kind(w.wake(), ComputePlan)
+    assert [c.session for c in compute.request.candidates] == ["p"]
+
+
 def test_a_candidate_carries_the_triple_its_wait_and_its_last_home() -> None:
     w = World(make_policy("tao-paper"), a=20_000, b=5_000)
     w.arrive("s", "t1", 5_000)
