@@ -25,28 +25,28 @@ def wake_up(ctx: Context, event: WakeUp) -> None:  # noqa: ARG001 - the moment i
     _expire_idle(ctx)
     if ctx.outstanding is not None and _plan_deadline(ctx) <= ctx.now:
         _forget_plan(ctx)
-    due = _next_planning_at(ctx)
-    if due is not None and due <= ctx.now:
-        _decide(ctx)
+    if ctx.state.weights_until is None:
+        due = ctx.policy.next_planning_at(ctx.state, ctx.now)
+        if due is not None and due <= ctx.now:
+            _decide(ctx)
 
 
 def next_wakeup(ctx: Context) -> float | None:
     """The next moment at which `wake_up` has something to do; None when only an event can bring it."""
-    soonest = _next_planning_at(ctx)
-    if ctx.state.weights_until is not None:
-        soonest = ctx.state.weights_until
-    if ctx.state.idle:
+    state = ctx.state
+    if state.weights_until is not None:
+        soonest: float | None = (
+            state.weights_until
+        )  # nothing is to be decided while nothing may be dispatched
+    else:
+        soonest = ctx.policy.next_planning_at(state, ctx.now)
+        if state.holding:
+            soonest = _sooner(soonest, _soonest_hold(ctx)[0])
+    if state.idle:
         soonest = _sooner(soonest, _next_idle_deadline(ctx))
-    if ctx.state.holding and ctx.state.weights_until is None:
-        soonest = _sooner(soonest, _next_hold_deadline(ctx))
     if ctx.outstanding is not None:
         soonest = _sooner(soonest, _plan_deadline(ctx))
     return soonest
-
-
-def _next_planning_at(ctx: Context) -> float | None:
-    """There is nothing to decide while nothing may be dispatched."""
-    return None if ctx.state.weights_until is not None else ctx.policy.next_planning_at(ctx.state, ctx.now)
 
 
 def _sooner(soonest: float | None, deadline: float) -> float:
@@ -132,13 +132,11 @@ def _plan_deadline(ctx: Context) -> float:
     return ctx.outstanding.since + ctx.settings.plan_seconds_max
 
 
-def _next_hold_deadline(ctx: Context) -> float:
-    """The soonest; some session is held."""
-    return _soonest_hold(ctx)[0]
-
-
 def _soonest_hold(ctx: Context) -> tuple[float, SessionId]:
-    """Of those who ask for one model the one held longest is due first; between models the bounds differ."""
+    """The deadline that comes first, and whose it is; some session is held.
+
+    Of those who ask for one model the one held longest is due first; between models the bounds differ.
+    """
     state, settings = ctx.state, ctx.settings
     soonest: tuple[float, SessionId] | None = None
     for model, held in state.held_for.items():

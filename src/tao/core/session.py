@@ -10,7 +10,7 @@ from enum import StrEnum
 from tao.core.commands import Reason
 from tao.core.events import ToolCall, TurnKind, Urgency
 from tao.core.ids import ReplicaId, SessionId, TurnId
-from tao.core.phases import Acting, Phase, Running, Stopping
+from tao.core.phases import IN_FLIGHT, Acting, Phase
 from tao.values import value
 
 
@@ -82,10 +82,10 @@ class Session:
     @property
     def home(self) -> ReplicaId | None:
         """The replica that holds the session's admission."""
-        match self.phase:
-            case Running(replica=replica) | Stopping(replica=replica) | Acting(home=replica):
-                return replica
-        return None
+        phase = self.phase
+        if isinstance(phase, IN_FLIGHT):
+            return phase.replica
+        return phase.home if isinstance(phase, Acting) else None
 
     @property
     def awaits_children(self) -> bool:

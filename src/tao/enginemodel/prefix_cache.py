@@ -45,7 +45,7 @@ class Run:
 class PrefixCache:
     """Runs of blocks by content. `idle_blocks` are those no request pins: they may be evicted."""
 
-    __slots__ = ("_block_tokens", "_host", "_idle", "_observer", "_root", "blocks", "idle_blocks")
+    __slots__ = ("_block_tokens", "_host", "_idle", "_observer", "blocks", "idle_blocks", "root")
 
     def __init__(
         self, block_tokens: int, observer: BlockObserver | None = None, host: HostTier | None = None
@@ -53,22 +53,18 @@ class PrefixCache:
         self._block_tokens = block_tokens
         self._observer = observer
         self._host = host  # takes what is evicted
-        self._root = Run(None, Chain.of(()), 0, 0, 0)
+        self.root = Run(None, Chain.of(()), 0, 0, 0)
         # Order of release, tail before head. A parent is released with or after its children, so the
         # first entry is always a leaf.
         self._idle: OrderedDict[Run, None] = OrderedDict()
         self.blocks = 0
         self.idle_blocks = 0
 
-    @property
-    def root(self) -> Run:
-        return self._root
-
     def match(self, chain: Chain, blocks_max: int) -> tuple[Run, int, int]:
         """Longest cached prefix of at most `blocks_max` blocks: (deepest run, blocks, idle blocks among
         them).
         """
-        run, matched, idle = self._root, 0, 0
+        run, matched, idle = self.root, 0, 0
         size = self._block_tokens
         while matched < blocks_max:
             child = run.children.get(chain.identity((matched + 1) * size))
@@ -159,7 +155,7 @@ class PrefixCache:
     def clear(self) -> None:
         """Forget everything; nothing may be pinned."""
         assert self.idle_blocks == self.blocks, "clearing a cache that is in use"
-        self._root.children.clear()
+        self.root.children.clear()
         self._idle.clear()
         self.blocks = self.idle_blocks = 0
         if self._host is not None:

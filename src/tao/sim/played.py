@@ -7,11 +7,12 @@ from tao.core.events import ToolCall
 from tao.core.ids import SessionId
 from tao.enginemodel import Request
 from tao.sim.conversation import Conversation, system_segment
-from tao.traces.model import TraceSession, TraceTool, TraceTurn
+from tao.traces.model import TraceSession, TraceTool
 
 
 class PlayedSession:
-    """`next_turn` is the turn to be played next, or the one in play. `tool_ended_at`: when its tool ended, if one did.
+    """`turn` is the recorded turn to be played next, or the one in play, and `next_turn` its number. `tool_ended_at`: when
+    its tool ended, if one did.
 
     `is_child`: started by a turn of another session, so that no worker holds it; `awaited_by`: the session whose tool
     lasts until this one has ended, if one's does. `children_left`: how many the session itself waits for.
@@ -30,6 +31,7 @@ class PlayedSession:
         "starts_afresh",
         "tool_ended_at",
         "trace",
+        "turn",
     )
 
     def __init__(
@@ -48,6 +50,7 @@ class PlayedSession:
         self.is_child = is_child
         self.awaited_by = awaited_by
         self.next_turn = 0
+        self.turn = trace.turns[0]
         self.tool_ended_at: float | None = None
         self.children_left = 0
         self.starts_afresh = False
@@ -55,10 +58,16 @@ class PlayedSession:
         self._tool_delay_seconds = tool_delay_seconds
         self._human_wait_seconds_max = human_wait_seconds_max
 
+    def advance(self) -> None:
+        """The next turn is to be played."""
+        self.next_turn += 1
+        self.turn = self.trace.turns[self.next_turn]
+
     @property
-    def turn(self) -> TraceTurn:
-        """The recorded turn in play."""
-        return self.trace.turns[self.next_turn]
+    def runs_tool(self) -> bool:
+        """Whether the turn in play ends with a tool, not with a question to a human."""
+        tool = self.turn.tool
+        return tool is not None and not tool.is_human
 
     @property
     def is_last(self) -> bool:
@@ -98,13 +107,7 @@ class PlayedSession:
 
     def human_seconds(self) -> float:
         """How long a human lets the session wait after the turn, capped."""
-        seconds = self.turn.human_seconds
-        return min(self._human_wait_seconds_max, seconds)
-
-    def back_from_tool(self) -> bool:
-        """Whether the wait after the turn ends with a tool, not with a human."""
-        tool = self.turn.tool
-        return tool is not None and not tool.is_human and not self.human_seconds()
+        return min(self._human_wait_seconds_max, self.turn.human_seconds)
 
 
 def _tool_call(tool: TraceTool) -> ToolCall:

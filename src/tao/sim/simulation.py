@@ -110,7 +110,7 @@ class Simulation:
         self._fleet = Fleet(engines.items())
         self._workload = workload
         self._observers = tuple(observers)
-        self._watched = frozenset(kind for observer in observers for kind in observer.watches)
+        self._watching = _by_kind(self._observers)
         self._on_progress = on_progress
         self._agenda = Agenda()
         self._turns: dict[TurnId, PlayedTurn] = {}
@@ -185,13 +185,12 @@ class Simulation:
     def _feed(self, event: Event) -> None:
         commands = self.scheduler.handle(event)
         self._wake_at = None
-        if commands or type(event) in self._watched:
-            for observe in self._observers:
-                observe(event, commands)
-            for command in commands:
-                execute = self._execute.get(type(command))
-                if execute is not None:
-                    execute(command)
+        for observe in self._observers if commands else self._watching.get(type(event), ()):
+            observe(event, commands)
+        for command in commands:
+            execute = self._execute.get(type(command))
+            if execute is not None:
+                execute(command)
 
     def _dispatch(self, command: DispatchTurn) -> None:
         played = self._turns[command.turn]
@@ -290,9 +289,10 @@ class Simulation:
 
     def _away(self, tool_ends_at: float, session: PlayedSession) -> None:
         """The session is back when its tool and its human are done."""
-        back_at = tool_ends_at + session.human_seconds()
-        session.tool_ended_at = back_at if session.back_from_tool() else None
-        session.next_turn += 1
+        human_seconds = session.human_seconds()
+        back_at = tool_ends_at + human_seconds
+        session.tool_ended_at = back_at if session.runs_tool and not human_seconds else None
+        session.advance()
         self._agenda.book(back_at, self._arrive, session)
         if self._workload.returns_told and session.tool_ended_at is not None:
             self._tell_return(self.now, session, back_at)
@@ -339,3 +339,9 @@ class Simulation:
         )
         if self._on_progress is not None:
             self._on_progress(len(self.measurements))
+
+
+def _by_kind(observers: Sequence[Observer]) -> Mapping[type[Event], tuple[Observer, ...]]:
+    """Who watches events of each kind, in order."""
+    kinds = dict.fromkeys(kind for observer in observers for kind in observer.watches)
+    return {kind: tuple(one for one in observers if kind in one.watches) for kind in kinds}
