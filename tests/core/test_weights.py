@@ -117,3 +117,13 @@ def test_a_plan_that_comes_back_meanwhile_places_nobody() -> None:
 def test_a_deadline_must_be_a_number() -> None:
     with pytest.raises(EventError, match="finite"):
         WeightsUpdateBegan(0.0, float("inf"))
+
+
+def test_a_wake_up_meanwhile_decides_nothing_though_somebody_waits(w: World) -> None:
+    w.arrive("s", "s1")
+    w.finish("s1")
+    begin(w, 10.0)
+    w.arrive("new", "n1")
+    assert w.after(5.0).wake() == []
+    assert w.scheduler.next_wakeup() == 10.0, "the end of the update at the latest"
+    assert of_kind(w.after(5.0).wake(), ComputePlan), "it has ended by its deadline"
