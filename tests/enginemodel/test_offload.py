@@ -102,7 +102,7 @@ def test_a_flush_and_a_restart_empty_it() -> None:
 
 def test_the_block_that_was_evicted_longest_ago_goes_first() -> None:
     tier, chain = HostTier(3, 16), Chain.of([("a", 160)])
-    tier.keep(chain, 0, 4)  # its tail comes first, and is dropped first
+    tier.removed(chain, 0, 4)  # its tail comes first, and is dropped first
     assert len(tier) == 3
     assert tier.load(chain, 0, 10) == 3
     assert len(tier) == 0

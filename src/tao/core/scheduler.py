@@ -107,12 +107,12 @@ class Scheduler:
         if handler is not None:
             return handler
         state = self._context.state
-        if kind in OF_REPLICA:
-            return OF_REPLICA[kind] if event.replica in state.replicas else None  # type: ignore[attr-defined]
-        if kind in OF_TURN:
+        handler = OF_TURN.get(kind)
+        if handler is not None:
             turn = state.turns.get(event.turn)  # type: ignore[attr-defined]
             session = state.sessions[turn.session] if turn is not None else None
-            handler = OF_TURN[kind]
+        elif kind in OF_REPLICA:
+            return OF_REPLICA[kind] if event.replica in state.replicas else None  # type: ignore[attr-defined]
         else:
             session = state.sessions.get(event.session)  # type: ignore[attr-defined]
             handler = OF_SESSION[kind]

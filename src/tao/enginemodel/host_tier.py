@@ -12,7 +12,7 @@ from tao.enginemodel.chain import Chain
 
 
 class HostTier:
-    """Holds at most `capacity_blocks` blocks."""
+    """Holds at most `capacity_blocks` blocks. It observes the KV cache: what is removed there comes here."""
 
     __slots__ = ("_block_tokens", "_blocks", "_capacity_blocks")
 
@@ -24,7 +24,10 @@ class HostTier:
     def __len__(self) -> int:
         return len(self._blocks)
 
-    def keep(self, chain: Chain, first: int, end: int) -> None:
+    def stored(self, chain: Chain, first: int, end: int, request_id: str) -> None:
+        """What the KV cache stores is none of its affair."""
+
+    def removed(self, chain: Chain, first: int, end: int) -> None:
         """Take in the evicted blocks [first, end) of a chain, its tail before its head."""
         blocks, size = self._blocks, self._block_tokens
         for index in range(end, first, -1):
@@ -46,5 +49,5 @@ class HostTier:
             index += 1
         return index - first
 
-    def clear(self) -> None:
+    def cleared(self) -> None:
         self._blocks.clear()

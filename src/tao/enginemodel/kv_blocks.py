@@ -23,7 +23,7 @@ class KvBlocks:
         self.total = total
         self.free = total
         self._host = HostTier(host_blocks, block_tokens) if host_blocks else None
-        self.cache = PrefixCache(block_tokens, observer, self._host)
+        self.cache = PrefixCache(block_tokens, [one for one in (self._host, observer) if one is not None])
         self._size = block_tokens
 
     def available(self) -> int:

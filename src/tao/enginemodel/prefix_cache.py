@@ -10,10 +10,10 @@ business.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Protocol
 
 from tao.enginemodel.chain import Chain
-from tao.enginemodel.host_tier import HostTier
 
 
 class BlockObserver(Protocol):
@@ -45,14 +45,11 @@ class Run:
 class PrefixCache:
     """Runs of blocks by content. `idle_blocks` are those no request pins: they may be evicted."""
 
-    __slots__ = ("_block_tokens", "_host", "_idle", "_observer", "blocks", "idle_blocks", "root")
+    __slots__ = ("_block_tokens", "_idle", "_observers", "blocks", "idle_blocks", "root")
 
-    def __init__(
-        self, block_tokens: int, observer: BlockObserver | None = None, host: HostTier | None = None
-    ) -> None:
+    def __init__(self, block_tokens: int, observers: Sequence[BlockObserver] = ()) -> None:
         self._block_tokens = block_tokens
-        self._observer = observer
-        self._host = host  # takes what is evicted
+        self._observers = tuple(observers)
         self.root = Run(None, Chain.of(()), 0, 0, 0)
         # Order of release, tail before head. A parent is released with or after its children, so the
         # first entry is always a leaf.
@@ -143,14 +140,16 @@ class PrefixCache:
             if keep > start:  # the usual case: its tail is enough
                 run.end = keep
                 run.end_identity = 0
-                self._dropped(run.chain, keep, end)
+                for observer in self._observers:
+                    observer.removed(run.chain, keep, end)
                 return
             blocks -= end - start
             del idle[run]
             assert run.parent is not None
             assert not run.children
             del run.parent.children[run.first_identity]
-            self._dropped(run.chain, start, end)
+            for observer in self._observers:
+                observer.removed(run.chain, start, end)
 
     def clear(self) -> None:
         """Forget everything; nothing may be pinned."""
@@ -158,21 +157,13 @@ class PrefixCache:
         self.root.children.clear()
         self._idle.clear()
         self.blocks = self.idle_blocks = 0
-        if self._host is not None:
-            self._host.clear()
-        if self._observer is not None:
-            self._observer.cleared()
+        for observer in self._observers:
+            observer.cleared()
 
     def _added(self, chain: Chain, start: int, end: int, request_id: str) -> None:
         self.blocks += end - start
-        if self._observer is not None:
-            self._observer.stored(chain, start, end, request_id)
-
-    def _dropped(self, chain: Chain, start: int, end: int) -> None:
-        if self._host is not None:
-            self._host.keep(chain, start, end)
-        if self._observer is not None:
-            self._observer.removed(chain, start, end)
+        for observer in self._observers:
+            observer.stored(chain, start, end, request_id)
 
     def _pin_one(self, run: Run) -> None:
         if run.pins == 0:
