@@ -19,8 +19,8 @@ def plan(world: World) -> list[AdmitSession]:
 def crowded(policy: str) -> World:
     """Two small sessions run; a large one waits that fits only when both are gone."""
     world = World(make_policy(policy), a=10_000)
-    world.arrive("s1", "s1/1", 4_000)
-    world.arrive("s2", "s2/1", 4_000)
+    world.arrive("s1", "s1/1", 3_900)
+    world.arrive("s2", "s2/1", 3_900)
     world.arrive("large", "l/1", 8_000)
     return world
 
@@ -28,10 +28,10 @@ def crowded(policy: str) -> World:
 def test_room_is_kept_for_one_that_waited_too_long() -> None:
     world = crowded("tao")
     world.after(70).arrive("small", "x/1", 3_000)
-    world.finish("s1/1", 4_000, 1)
+    world.finish("s1/1", 3_900, 1)
     world.end("s1")
     assert plan(world) == []  # the newcomer would fit, but the room is kept
-    world.finish("s2/1", 4_000, 1)
+    world.finish("s2/1", 3_900, 1)
     world.end("s2")
     [admitted] = plan(world.after(1))
     assert admitted.session == "large"
@@ -40,7 +40,7 @@ def test_room_is_kept_for_one_that_waited_too_long() -> None:
 def test_the_paper_lets_the_newcomer_pass() -> None:
     world = crowded("tao-paper")
     world.after(70).arrive("small", "x/1", 3_000)
-    world.finish("s1/1", 4_000, 1)
+    world.finish("s1/1", 3_900, 1)
     world.end("s1")
     [admitted] = plan(world)
     assert admitted.session == "small"
@@ -49,7 +49,7 @@ def test_the_paper_lets_the_newcomer_pass() -> None:
 def test_before_the_bound_waiting_does_not_count() -> None:
     world = crowded("tao")
     world.after(50).arrive("small", "x/1", 3_000)
-    world.finish("s1/1", 4_000, 1)
+    world.finish("s1/1", 3_900, 1)
     world.end("s1")
     [admitted] = plan(world)
     assert admitted.session == "small"

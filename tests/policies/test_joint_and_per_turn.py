@@ -59,7 +59,7 @@ def test_candidates_that_fit_nowhere_are_not_planned() -> None:
     w.arrive("small", "s1", 1_000)
     [compute] = of_kind(w.after(1).wake(), ComputePlan)
     assert [c.session for c in compute.request.candidates] == ["small"]
-    assert compute.request.free_tokens == {"a": 6_000 - 3_512 - 300}  # a twentieth is left for growth
+    assert compute.request.free_tokens == {"a": 6_000 - 3_512 - 600}  # a tenth is left for growth
 
 
 def test_who_is_served_by_nobody_takes_no_part_in_a_plan_however_long_it_waits() -> None:

@@ -7,7 +7,7 @@ from policy_kit import acting_session
 from tao.core.facts import ReplicaChanged, TurnDispatched, TurnHeld
 from tao.core.ids import ReplicaId, SessionId, TurnId
 from tao.core.ports import Assignment, View
-from tao.core.session import Session
+from tao.core.session import Replica, Session
 from tao.policies import make_policy
 from tao.policies.credit import HalfLifeCredit
 from tao.policies.interruption import (
@@ -25,6 +25,10 @@ from tao.policies.stale import DropChanged, DropPlan, StalePlan
 
 def least_value_first() -> LeastValueFirst:
     return LeastValueFirst(HalfLifeCredit(), ToolReadiness(EmpiricalBernstein()))
+
+
+def nothing_reserved(replica: Replica) -> int:
+    return 0
 
 
 def weight_tokens(session: Session) -> int:
@@ -83,7 +87,9 @@ def test_the_fewest_that_bring_the_replica_back_to_its_capacity(
     crowded: World, capacity: int, expected: list[str]
 ) -> None:
     crowded.resize("a", capacity)
-    chosen = overcommitted_interrupts(crowded.scheduler.view, weight_tokens, least_value_first(), crowded.at)
+    chosen = overcommitted_interrupts(
+        crowded.scheduler.view, weight_tokens, nothing_reserved, least_value_first(), crowded.at
+    )
     assert chosen == expected
 
 
@@ -93,7 +99,9 @@ def test_equals_are_interrupted_in_the_order_of_their_ids() -> None:
         w.arrive(name, f"{name}1", 500)
         w.finish(f"{name}1", 500, 0)
     w.resize("a", 1_500)
-    assert overcommitted_interrupts(w.scheduler.view, weight_tokens, SmallestFirst(), 0.0) == ["p", "q"]
+    assert overcommitted_interrupts(
+        w.scheduler.view, weight_tokens, nothing_reserved, SmallestFirst(), 0.0
+    ) == ["p", "q"]
 
 
 # --- whose return is still believed in ---------------------------------------------------------------------------------

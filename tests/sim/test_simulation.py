@@ -129,7 +129,7 @@ def test_a_turn_that_the_engine_refuses_ends_its_session_and_the_worker_goes_on(
 
 def test_a_turn_that_the_scheduler_refuses_ends_its_session() -> None:
     settings = SchedulerSettings(held_turns_max=1, hold_seconds_max=1.0)
-    sessions = [session(n, turn(7_000, 100)) for n in "abcde"]
+    sessions = [session(n, turn(6_500, 100)) for n in "abcde"]
     simulation = simulate(*sessions, policy="tao", arrivals=ClosedLoop(5), scheduler=settings)
     errors = [m.error for m in simulation.measurements]
     assert errors.count("pool-full") == 2

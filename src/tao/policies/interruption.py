@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import Protocol
 
+from tao.core.commands import Reason
 from tao.core.ids import SessionId
 from tao.core.phases import Acting
 from tao.core.ports import View
-from tao.core.session import Session
+from tao.core.session import Replica, Session
 from tao.policies.credit import Credit
 from tao.policies.readiness import Readiness
 
@@ -36,11 +37,11 @@ class LeastValueFirst:
 
 
 class LongestAwayFirst:
-    """The least credit first; among equals who is expected to stay away longest, then the smallest.
+    """The least credit first; among equals who was placed by force, then who is to be away longest, then the smallest.
 
-    Its place does the most good for others meanwhile. Credits of the same power of two are equal, and so are times: finer
-    differences mean nothing, and would leave the time away, or the size, no say. Who is back or expected within half a
-    second is not away.
+    The place of who is away does the most good for others meanwhile. Credits of the same power of two are equal, and so are
+    times: finer differences mean nothing, and would leave what follows no say. Who is back or expected within half a second
+    is not away.
     """
 
     def __init__(self, credit: Credit, readiness: Readiness) -> None:
@@ -52,7 +53,12 @@ class LongestAwayFirst:
         credit_tokens = self._credit.tokens(session, at).get(session.home, 0)
         ready = self._readiness.ready(session, at)
         away_seconds = 0 if ready else round(self._readiness.away_seconds(session, at))
-        return credit_tokens.bit_length(), -away_seconds.bit_length(), session.footprint_tokens
+        return (
+            credit_tokens.bit_length(),
+            not was_forced(session),
+            -away_seconds.bit_length(),
+            session.footprint_tokens,
+        )
 
 
 class SmallestFirst:
@@ -62,20 +68,38 @@ class SmallestFirst:
         return (session.footprint_tokens,)
 
 
+def was_forced(session: Session) -> bool:
+    """Whether the session's present place was given to it by the bound on waiting, and not by a decision."""
+    return session.placement is not None and session.placement.reason is Reason.FORCED
+
+
 def overcommitted_interrupts(
-    view: View, weight_tokens: Callable[[Session], int], order: InterruptOrder, at: float
+    view: View,
+    weight_tokens: Callable[[Session], int],
+    reserve_tokens: Callable[[Replica], int],
+    order: InterruptOrder,
+    at: float,
 ) -> list[SessionId]:
-    """The fewest candidates, in order, that bring each replica's reservations back to its capacity."""
+    """The fewest candidates, in order, that bring each replica's reservations back to its capacity.
+
+    While somebody waits, those placed by force give way until the reserve for growth is free again, as long as they are
+    first in order: otherwise each would push out, over time, somebody whom a decision had placed, who would then wait, be
+    placed by force, and push out the next.
+    """
     chosen: list[SessionId] = []
     for replica in view.up_replicas():
-        excess_tokens = -view.free_tokens(replica.id)
-        if excess_tokens <= 0:
+        free_tokens = view.free_tokens(replica.id)
+        reserved_tokens = reserve_tokens(replica) if view.waiting_sessions else 0
+        if free_tokens >= reserved_tokens:
             continue
-        for session in sorted(view.acting_on(replica.id), key=lambda s: (order.key(s, at), s.id)):
-            if excess_tokens <= 0:
+        acting = list(view.acting_on(replica.id))
+        if free_tokens >= 0 and not any(map(was_forced, acting)):
+            continue
+        for session in sorted(acting, key=lambda s: (order.key(s, at), s.id)):
+            if free_tokens >= (reserved_tokens if was_forced(session) else 0):
                 break
             chosen.append(session.id)
-            excess_tokens -= weight_tokens(session)
+            free_tokens += weight_tokens(session)
     return chosen
 
 

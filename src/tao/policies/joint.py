@@ -103,7 +103,10 @@ class JointPolicy:
         return self._parts.pacing.next_at(view, at)
 
     def interrupts(self, view: View, at: float) -> Sequence[SessionId]:
-        return overcommitted_interrupts(view, self.weight_tokens, self._parts.interrupt_order, at)
+        parts = self._parts
+        return overcommitted_interrupts(
+            view, self.weight_tokens, parts.room.reserve_tokens, parts.interrupt_order, at
+        )
 
     def lapsed(self, view: View, at: float) -> Sequence[SessionId]:
         return self._parts.lease.lapsed(view, at)

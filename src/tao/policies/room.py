@@ -17,9 +17,15 @@ class AdmissionRoom(Protocol):
     def offered_tokens(self, view: View, replica: Replica) -> int:
         """Tokens of the replica that admissions may take now, not negative."""
 
+    def reserve_tokens(self, replica: Replica) -> int:
+        """Tokens of the replica that are left for those admitted to grow."""
+
 
 class WholeCapacity:
     """The paper's rule: all that is free."""
+
+    def reserve_tokens(self, replica: Replica) -> int:  # noqa: ARG002
+        return 0
 
     def offered_tokens(self, view: View, replica: Replica) -> int:
         return max(0, view.free_tokens(replica.id))
@@ -32,10 +38,13 @@ class GrowthRoom:
     An empty replica offers everything, so that a session which fits it at all is never held for the room's sake.
     """
 
-    share: float = 0.05
+    share: float = 0.1
+
+    def reserve_tokens(self, replica: Replica) -> int:
+        return round(self.share * replica.capacity_tokens)
 
     def offered_tokens(self, view: View, replica: Replica) -> int:
         free_tokens = view.free_tokens(replica.id)
         if free_tokens == replica.capacity_tokens:
             return free_tokens
-        return max(0, free_tokens - round(self.share * replica.capacity_tokens))
+        return max(0, free_tokens - self.reserve_tokens(replica))
