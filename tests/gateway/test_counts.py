@@ -44,3 +44,16 @@ def test_the_page_is_the_same(counts: list[tuple[str, str, int]], spans: list[fl
         their_spans.observe(span)
         timed.observe(span)
     assert shown(things, others, timed) == without_created(theirs)
+
+
+def test_the_rows_of_what_is_gone_are_dropped() -> None:
+    things = Counted(LABELLED)
+    for kind in ("pod-1", "pod-2", "pod-1"):
+        things.add((kind, "x"))
+        things.add((kind, "y"))
+    things.forget("pod-1")
+    things.forget("pod-3")
+    assert [line for line in shown(things) if not line.startswith("#")] == [
+        'tao_things_total{end="x",kind="pod-2"} 1.0',
+        'tao_things_total{end="y",kind="pod-2"} 1.0',
+    ]

@@ -175,7 +175,8 @@ async def test_a_replica_is_removed_when_its_turns_have_ended() -> None:
         assert await listed(front) == {}
         state = await front.state()
         assert (state["replicas"], state["engines"]) == ([], [])
-        await front.http.get("/metrics")
+        page = (await front.http.get("/metrics")).text
+        assert one.url[7:] not in page, "no row has the name of what is gone"
 
 
 async def test_a_removal_does_not_wait_for_ever() -> None:

@@ -174,6 +174,43 @@ def test_a_flush_a_reset_and_an_end_are_forgotten() -> None:
     assert survival.curves == {}
 
 
+def test_a_removed_replica_is_forgotten_and_what_still_runs_there_teaches_nothing() -> None:
+    w, survival = world()
+    w.join("b", CAPACITY)
+    w.arrive("s", "t1", 10_000)
+    w.finish("t1", 10_000, 0, cached_tokens=0)
+    w.arrive("s", "t2", 12_000)
+    w.finish("t2", 12_000, 0, cached_tokens=10_000)
+    assert list(survival.curves) == ["a"]
+    w.arrive("s", "t3", 13_000)
+    w.remove("a")
+    assert survival.curves == {}
+    w.finish("t3", 13_000, 0, cached_tokens=12_000)
+    assert survival.curves == {}
+    assert survival.shown()["survival"] == {}
+    w.join("a", CAPACITY)
+    w.drain("b")
+    w.arrive("s", "t4", 14_000)
+    w.finish("t4", 14_000, 0, cached_tokens=0)
+    w.arrive("s", "t5", 15_000)
+    w.finish("t5", 15_000, 0, cached_tokens=14_000)
+    assert survival.curves[A].returns == 1  # an engine of the same name begins anew
+
+
+def test_hundreds_of_replicas_that_come_and_go_leave_nothing() -> None:
+    w, survival = world()
+    for number in range(200):
+        w.join(f"pod-{number}", CAPACITY)
+        for turn in (1, 2):
+            w.arrive(f"s{number}", f"t{number}.{turn}", 10_000)
+            w.finish(f"t{number}.{turn}", 10_000, 0, cached_tokens=9_000)
+        w.remove("a" if number == 0 else f"pod-{number - 1}")
+        w.end(f"s{number}")
+    assert len(survival.curves) <= 1
+    assert len(survival._inflow._inflow_tokens) <= 1
+    assert len(survival._capacities) <= 1
+
+
 def test_what_kv_events_tell_needs_no_expectation() -> None:
     w, survival = world()
     w.arrive("s", "t1", 10_000)

@@ -24,6 +24,11 @@ class Counted(Collector):
         """Count; `labels` in the order of the description."""
         self._values[labels] = self._values.get(labels, 0.0) + by
 
+    def forget(self, first_label: str) -> None:
+        """Drop the rows of what is gone for good."""
+        for labels in [labels for labels in self._values if labels[:1] == (first_label,)]:
+            del self._values[labels]
+
     def collect(self) -> Iterator[Metric]:
         yield self._described.metric(self._values.items())
 

@@ -25,6 +25,7 @@ from tao.core.events import (
     FirstToken,
     PlanFailed,
     PlanReady,
+    ReplicaRemoved,
     TurnArrived,
     TurnFailed,
     TurnFinished,
@@ -136,14 +137,8 @@ class GatewayMetrics:
         match event:
             case TurnArrived(at=at, turn=turn, prompt_tokens=prompt_tokens):
                 self._arrived[turn] = _Arrived(at, prompt_tokens)
-            case FirstToken(at=at, turn=turn):
-                arrived = self._arrived.get(turn)
-                if arrived is not None:
-                    self._ttft.observe(at - arrived.at)
-            case TurnProgress(turn=turn, output_tokens=output_tokens):
-                arrived = self._arrived.get(turn)
-                if arrived is not None:
-                    arrived.output_tokens = output_tokens
+            case FirstToken() | TurnProgress():
+                self._streamed(event)
             case TurnFinished():
                 self._finished(event)
             case TurnFailed(turn=turn, retryable=False):
@@ -154,6 +149,8 @@ class GatewayMetrics:
                 self._planned(event, commands)
             case PlanFailed():
                 self._plans.add(("none", "failed"))
+            case ReplicaRemoved(replica=replica):
+                self._dispatches.forget(replica)
         for command in commands:
             self._fold(command)
 
@@ -175,6 +172,15 @@ class GatewayMetrics:
             case CloseSession():
                 self._home.pop(command.session, None)
                 self._closed.add((command.cause.value,))
+
+    def _streamed(self, event: FirstToken | TurnProgress) -> None:
+        arrived = self._arrived.get(event.turn)
+        if arrived is None:
+            return
+        if isinstance(event, FirstToken):
+            self._ttft.observe(event.at - arrived.at)
+        else:
+            arrived.output_tokens = event.output_tokens
 
     def _planned(self, event: PlanReady, commands: Sequence[Command]) -> None:
         self._plans.add((event.solver, event.status))

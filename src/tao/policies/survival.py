@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tao.core.events import TurnKind
-from tao.core.facts import CacheVoided, Fact, SessionClosed, TurnDispatched, TurnSettled
+from tao.core.facts import CacheVoided, Fact, ReplicaChanged, SessionClosed, TurnDispatched, TurnSettled
 from tao.core.ids import ReplicaId, SessionId, TurnId
 from tao.core.ports import Policy, View
 from tao.core.session import EvidenceSource, Session
@@ -119,6 +119,10 @@ class CacheInflow:
                     places.pop(replica, None)
         return None
 
+    def forget(self, replica: ReplicaId) -> None:
+        """The replica is gone for good; what was left there is void already."""
+        self._inflow_tokens.pop(replica, None)
+
     def left(self, session: SessionId, replica: ReplicaId) -> Left | None:
         """What the session left on the replica."""
         places = self._left.get(session)
@@ -176,11 +180,13 @@ class MeasuredSurvival:
         self._capacities: dict[ReplicaId, int] = {}
 
     def observe(self, view: View, fact: Fact) -> None:
-        """Learn from what happened."""
+        """Learn from what happened. A removed replica is forgotten, again when its last turns end."""
         if isinstance(fact, TurnDispatched):
             self._capacities[fact.replica] = view.replicas[fact.replica].capacity_tokens
         known = self._inflow.observe(view, fact)
-        if known is not None:
+        if isinstance(fact, ReplicaChanged | TurnSettled) and view.replicas[fact.replica].removed:
+            self._forget(fact.replica)
+        elif known is not None:
             back, cached_tokens = known
             curve = self._curve(back.replica)
             found = min(1.0, cached_tokens / back.left.tokens)
@@ -214,6 +220,11 @@ class MeasuredSurvival:
             for replica, curve in self.curves.items()
         }
         return {"calibration": self.judged().shown(), "survival": curves}
+
+    def _forget(self, replica: ReplicaId) -> None:
+        self.curves.pop(replica, None)
+        self._capacities.pop(replica, None)
+        self._inflow.forget(replica)
 
     def _expected(self, back: Return, curve: SurvivalCurve) -> dict[str, float]:
         """The share that each way to expect would have told of a return."""
