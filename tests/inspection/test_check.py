@@ -2,16 +2,21 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from itertools import cycle
 from typing import Any
 
 import pytest
+import zmq
 from aiohttp import web
 from click.testing import CliRunner, Result
 from fake_engine import Asked, FakeEngine, fake_engine, says, status, usage
 from gateway_kit import emulated
 
 from tao.cli.check import command
-from tao.inspection import Check, EngineClient, EngineError, Level, check_engine
+from tao.inspection import Check, EngineClient, EngineError, Level, check_engine, kv_listening
 
 RANKS = "".join(
     f'vllm:cache_config_info{{engine="{rank}",block_size="16",num_gpu_blocks="100"}} 1.0\n'
@@ -137,6 +142,58 @@ async def test_kv_events_that_nobody_sends() -> None:
         assert (level, "nothing is heard from tcp://127.0.0.1:1" in told) == (Level.NOTE, True)
         with pytest.raises(EngineError, match="no ZMQ endpoint"):
             await checked(engine, kv_endpoint="http://x")
+
+
+@asynccontextmanager
+async def publishing(ranks: int) -> AsyncIterator[list[tuple[str, Callable[[], object]]]]:
+    """Publishers of KV events: the endpoint of each, and what makes it say something."""
+    context = zmq.Context()
+    sockets = [context.socket(zmq.PUB) for _ in range(ranks)]
+    try:
+        for socket in sockets:
+            socket.bind("tcp://127.0.0.1:*")
+        yield [
+            (socket.getsockopt_string(zmq.LAST_ENDPOINT), partial(socket.send_multipart, [b"", b"0", b""]))
+            for socket in sockets
+        ]
+    finally:
+        context.destroy(0)
+
+
+async def test_ranks_are_listened_to_together_since_a_request_is_served_by_one_of_them() -> None:
+    async with publishing(3) as ranks, fake_engine() as engine:
+        engine.kv_sources = [{"endpoint": endpoint} for endpoint, _ in ranks]
+        turns = cycle(tell for _, tell in ranks)
+        prompts: list[str] = []
+
+        async def by_one_rank_in_turn(asked: Asked) -> web.StreamResponse:
+            if asked.body["prompt"] not in prompts:  # of what is cached an engine tells nothing
+                next(turns)()
+            prompts.append(asked.body["prompt"])
+            return await says("x", counts=usage(100, 1, 90))(asked)
+
+        engine.default = by_one_rank_in_turn
+        level, told, remedy = found(await checked(engine), "KV events")
+        assert (level, remedy) == (Level.KNOWN, ""), told
+        assert told == f"heard from {', '.join(endpoint for endpoint, _ in ranks)}"
+
+
+async def test_a_rank_that_the_balancer_leaves_out_is_no_proof_of_silence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kv_listening, "HEARD_SECONDS", 0.2)
+    async with publishing(2) as ranks, fake_engine() as engine:
+        (one, tell), (other, _) = ranks
+        engine.kv_sources = [{"endpoint": one}, {"endpoint": other}]
+
+        async def always_the_same(asked: Asked) -> web.StreamResponse:
+            tell()
+            return await says("x", counts=usage(100, 1, 90))(asked)
+
+        engine.default = always_the_same
+        level, told, _ = found(await checked(engine), "KV events")
+        assert level is Level.NOTE
+        assert told.startswith(f"heard from {one}; not from {other} while 4 requests were served")
 
 
 async def test_exit_codes_and_bad_input() -> None:

@@ -228,17 +228,30 @@ async def _kv_events(client: EngineClient, check: Check, model: str, endpoint: s
             f"{remedy}; where the engine cannot be asked: tao check --kv-events ENDPOINT",
         )
         return
-    request = completion(model, Prompts(randbits(32)).fresh(PROMPT_WORDS), 1)
-    silent = [each for each in endpoints if not await heard_events(each, client, request)]
-    if silent:
+    prompts = Prompts(randbits(32))
+    heard = await heard_events(endpoints, client, lambda: completion(model, prompts.fresh(PROMPT_WORDS), 1))
+    if not heard.endpoints:
         check.add(
             "KV events",
             Level.NOTE,
-            f"nothing is heard from {', '.join(silent)} although a request was served: not reachable from here, or off",
+            f"nothing is heard from {', '.join(heard.silent)} although {_requests(heard.requests)} served: not reachable "
+            "from here, or off",
             remedy,
         )
+    elif heard.silent:
+        check.add(
+            "KV events",
+            Level.NOTE,
+            f"heard from {', '.join(heard.endpoints)}; not from {', '.join(heard.silent)} while "
+            f"{_requests(heard.requests)} served: not reachable from here, or given none by the engine's own balancer",
+            "check again; if the same ranks stay silent, look whether their ports can be reached",
+        )
     else:
-        check.add("KV events", Level.KNOWN, f"heard from {', '.join(endpoints)}")
+        check.add("KV events", Level.KNOWN, f"heard from {', '.join(heard.endpoints)}")
+
+
+def _requests(count: int) -> str:
+    return "a request was" if count == 1 else f"{count} requests were"
 
 
 def _not_told(listed: Answer) -> str:
