@@ -133,6 +133,7 @@ def test_replicas_that_cannot_be_meant(urls: tuple[str, ...], says_what: str) ->
         ("0.0.0.0", 8000, "http://127.0.0.1:8000"),
         ("::1", 8000, "http://[::1]:8000"),
         ("gateway.example", 80, "http://gateway.example"),
+        ("gateway.example", 443, "https://gateway.example"),
     ],
 )
 def test_a_gateway_that_would_be_its_own_replica(host: str, port: int, url: str) -> None:
@@ -140,6 +141,10 @@ def test_a_gateway_that_would_be_its_own_replica(host: str, port: int, url: str)
         load_config(None, host=host, port=port, replicas=(url,))
     load_config(None, host=host, port=port + 1, replicas=(url,))
     load_config(None, host="10.0.0.9", port=port, replicas=(url,))
+
+
+def test_an_engine_behind_tls_beside_a_gateway_on_port_80() -> None:
+    load_config(None, host="127.0.0.1", port=80, replicas=("https://127.0.0.1",))
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

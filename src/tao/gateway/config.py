@@ -234,7 +234,8 @@ def _check_no_loop(config: GatewayConfig) -> None:
         own |= _LOOPBACK
     for url in config.replicas:
         parts = urlsplit(url)
-        if parts.hostname in own and (parts.port or 80) == config.port:
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        if parts.hostname in own and port == config.port:
             raise ConfigError(
                 f"replica {url!r} is where this gateway is to listen; give one of them another port"
             )
