@@ -22,6 +22,7 @@ RANKS = "".join(
     f'vllm:cache_config_info{{engine="{rank}",block_size="16",num_gpu_blocks="100"}} 1.0\n'
     for rank in range(3)
 )
+DEEP = b'{"usage":' + b"[" * 60_000 + b"]" * 60_000 + b"}"
 SGLANG = "sglang:max_total_num_tokens 8e3\nsglang:num_running_reqs 0\n"
 
 
@@ -194,6 +195,25 @@ async def test_a_rank_that_the_balancer_leaves_out_is_no_proof_of_silence(
         level, told, _ = found(await checked(engine), "KV events")
         assert level is Level.NOTE
         assert told.startswith(f"heard from {one}; not from {other} while 4 requests were served")
+
+
+async def test_json_that_is_nested_too_deeply_is_named() -> None:
+    async with fake_engine() as engine:
+
+        async def nests(asked: Asked) -> web.StreamResponse:
+            return web.Response(body=DEEP, content_type="application/json")
+
+        async def streams_nested(asked: Asked) -> web.StreamResponse:
+            if not asked.stream:
+                return await says("x", counts=usage(100, 1, 90))(asked)
+            return web.Response(body=b"data: " + DEEP + b"\n\n", content_type="text/event-stream")
+
+        engine.default = nests
+        result = await run(engine.url)
+        assert result.exit_code == 2, result.output
+        assert "/version: its JSON is nested too deeply" in " ".join(result.output.split())
+        engine.default = streams_nested
+        assert "nested too deeply" in found(await checked(engine), "streams")[1]
 
 
 async def test_exit_codes_and_bad_input() -> None:

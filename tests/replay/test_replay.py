@@ -261,6 +261,12 @@ async def nonsense(request: web.Request) -> web.StreamResponse:
     return response
 
 
+async def nested(request: web.Request) -> web.StreamResponse:
+    response = await start_stream(request)
+    await response.write(b'data: {"other":' + b"[" * 60_000 + b"]" * 60_000 + b"}\n\n")
+    return response
+
+
 async def drop(request: web.Request) -> web.StreamResponse:
     assert request.transport is not None
     request.transport.abort()
@@ -278,6 +284,7 @@ async def drop(request: web.Request) -> web.StreamResponse:
         (drop, "disconnected", True),
         (wrong, "http_400", False),
         (nonsense, "bad_response", False),
+        (nested, "bad_response", False),
         (hang, "timeout", False),
     ],
 )

@@ -9,8 +9,6 @@ from enum import StrEnum
 from secrets import randbits
 from urllib.parse import urlsplit
 
-import msgspec
-
 from tao.engines import EngineStatus
 from tao.engines.kv_sources import PATH as KV_SOURCES_PATH
 from tao.engines.kv_sources import read_sources
@@ -264,9 +262,5 @@ def _endpoints(listed: Answer, base_url: str) -> list[str]:
     """Where the engine says that its events are, as they are reached from here; each once."""
     if listed.status != 200:
         return []
-    try:
-        document = msgspec.json.decode(listed.body)
-    except msgspec.DecodeError:
-        return []
-    sources = read_sources(document, urlsplit(base_url).hostname or "127.0.0.1")
+    sources = read_sources(listed.document, urlsplit(base_url).hostname or "127.0.0.1")
     return list(dict.fromkeys(source.endpoint for source in sources))

@@ -22,18 +22,21 @@ class EngineError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A whole answer."""
+    """A whole answer. `path`: what was asked for."""
 
     status: int
     body: bytes
+    path: str = ""
+
+    @property
+    def document(self) -> Any:
+        """The body as JSON; None where it is none. Raises `EngineError` where nobody could read it."""
+        return _document(self.body, self.path)
 
     @property
     def json(self) -> dict[str, Any]:
-        """The body as a JSON object; empty where it is none."""
-        try:
-            document = msgspec.json.decode(self.body)
-        except msgspec.DecodeError:
-            return {}
+        """The body as a JSON object; empty where it is none. Raises `EngineError` where nobody could read it."""
+        document = self.document
         return document if isinstance(document, dict) else {}
 
 
@@ -107,7 +110,7 @@ class EngineClient:
                     raise EngineError(f"{path} answers {answer.status}: {told}")
                 async for line in answer.content:
                     now = time.perf_counter()
-                    event = _event(line)
+                    event = _event(line, path)
                     if event is None:
                         continue
                     if isinstance(event.get("usage"), dict):
@@ -124,7 +127,7 @@ class EngineClient:
             async with self._http.request(
                 method, self.base_url + path, json=document, allow_redirects=False
             ) as answer:
-                return Answer(answer.status, await _bounded(answer))
+                return Answer(answer.status, await _bounded(answer), path)
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             raise EngineError(_reason(error, path)) from None
 
@@ -136,15 +139,21 @@ async def _bounded(answer: aiohttp.ClientResponse) -> bytes:
     return body
 
 
-def _event(line: bytes) -> dict[str, Any] | None:
+def _event(line: bytes, path: str) -> dict[str, Any] | None:
     """The JSON of a data line of an event stream."""
     if not line.startswith(b"data:") or line[5:].strip() in {b"", b"[DONE]"}:
         return None
-    try:
-        document = msgspec.json.decode(line[5:])
-    except msgspec.DecodeError:
-        return None
+    document = _document(line[5:], path)
     return document if isinstance(document, dict) else None
+
+
+def _document(body: bytes, path: str) -> Any:
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    except RecursionError:
+        raise EngineError(f"{path}: its JSON is nested too deeply to be read: {body[:40]!r}...") from None
 
 
 def _reason(error: Exception, path: str) -> str:

@@ -127,7 +127,7 @@ class ChatClient:
             return
         try:
             chunk = msgspec.json.decode(data, type=Chunk)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             _fail(attempt, "bad_response", f"{error}: {data[:200]!r}")
             return
         if chunk.error is not None:

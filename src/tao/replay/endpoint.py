@@ -56,7 +56,7 @@ async def first_model(http: aiohttp.ClientSession, base_url: str) -> str:
                         break
         except (aiohttp.ClientError, TimeoutError) as error:
             reason = str(error) or type(error).__name__
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             reason = f"not a list of models: {error}"
             break
         if time.monotonic() > give_up_at:
@@ -76,5 +76,5 @@ async def tokenized_length(http: aiohttp.ClientSession, base_url: str, model: st
             if response.status != 200:
                 return None
             return msgspec.json.decode(await response.content.read(BODY_BYTES_MAX), type=Tokenized).count
-    except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError):
+    except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError, RecursionError):
         return None
