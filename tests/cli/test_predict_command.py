@@ -111,6 +111,8 @@ def test_the_table_names_every_predictor(tmp_path: Path) -> None:
     [
         ([], "Missing argument"),
         (["nothing.jsonl"], "nothing.jsonl"),
+        ([""], 'the name of a trace is empty; name a file, a folder, or "sample"'),
+        (["sample", "--train", ""], "the name of a trace is empty"),
         (["sample", "--predictor", "guess"], "no predictor is named 'guess'"),
         (["sample", "--train", "nothing.jsonl"], "nothing.jsonl"),
     ],

@@ -320,15 +320,19 @@ async def test_an_endpoint_that_is_not_there_is_named() -> None:
     there_is_none = ReplayConfig(target="http://127.0.0.1:9", model="m", retries_max=0)
     measured = await replay(there_is_none, [session("a", [100])])
     assert measured[0].error == "connect"
+    unreachable = Replay(there_is_none, [session("a", [100])])
+    await unreachable.run()
+    assert unreachable.failures == {"connect": "cannot connect to 127.0.0.1:9: Connection refused"}
 
 
 async def test_without_a_model_list_the_error_says_what_to_do(
     endpoint: FakeEndpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tao.replay.endpoint.STARTUP_WALL_SECONDS_MAX", 0.2)
-    with pytest.raises(EndpointError, match="name the model"):
+    nobody = r"cannot connect to 127.0.0.1:9: Connection refused \(tried for 0.2 s\). Is the server running"
+    with pytest.raises(EndpointError, match=nobody):
         await replay(ReplayConfig(target="http://127.0.0.1:9"), [session("a", [100])])
-    with pytest.raises(EndpointError, match="status 404"):
+    with pytest.raises(EndpointError, match=r"status 404.* Or name the model"):
         await replay(ReplayConfig(target=endpoint.url + "/nowhere"), [session("a", [100])])
 
 

@@ -83,6 +83,11 @@ async def test_failures_are_told_and_only_a_total_failure_is_an_exit_code(
         ),
         (
             '{"session_id":"a","turns":[{"prompt_tokens":9,"output_tokens":1}]}',
+            ("--target", "http://127.0.0.1:99999"),
+            "target 'http://127.0.0.1:99999': Port out of range",
+        ),
+        (
+            '{"session_id":"a","turns":[{"prompt_tokens":9,"output_tokens":1}]}',
             ("--speed", "0"),
             "speed must",
         ),

@@ -5,7 +5,6 @@ What is measured lives in `tao.report.prediction`; this file only wires and show
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 
 import click
 from rich.box import SIMPLE_HEAD
@@ -24,7 +23,7 @@ from tao.report.prediction import (
 )
 from tao.report.predictionscore import Score
 from tao.report.terminal import console_for_tables
-from tao.traces import TraceError, read_trace, sample_path
+from tao.traces import TraceError, path_named, read_trace
 
 TOOLS_SHOWN = 15
 COLUMNS = (
@@ -114,7 +113,7 @@ def document(reports: Sequence[PredictorReport]) -> dict[str, object]:
 
 def _read(names: Sequence[str]) -> list[RecordedAbsence]:
     """The absences of all files, as if they had been recorded at the same time."""
-    paths = [sample_path() if name == "sample" else Path(name) for name in names]
+    paths = [path_named(name) for name in names]
     return [one for path in paths for one in absences_of(read_trace(path))]
 
 

@@ -20,7 +20,7 @@ from tao.cli.span import seconds_range
 from tao.record.summary import Distribution, RunSummary, summarise
 from tao.replay import EndpointError, Replay, ReplayConfig, ReplayProgress, ToldOfTools
 from tao.replay.progress import OnProgress
-from tao.traces import Selection, SkippedLines, TraceError, read_trace, refuse, sample_path, select_sessions
+from tao.traces import Selection, SkippedLines, TraceError, path_named, read_trace, refuse, select_sessions
 
 INTERRUPTED = 130
 LAG_SECONDS_WORTH_A_WORD = 0.5
@@ -123,7 +123,7 @@ def command(  # noqa: PLR0917 - click passes options as they are named
         )
         skipped = SkippedLines()
         chosen = select_sessions(
-            read_trace(_trace_path(trace), on_bad_line=skipped if skip_bad_lines else refuse),
+            read_trace(path_named(trace), on_bad_line=skipped if skip_bad_lines else refuse),
             count_max=sessions_max,
             seed=seed if shuffle else None,
             prompt_tokens_max=max_prompt_tokens,
@@ -133,10 +133,6 @@ def command(  # noqa: PLR0917 - click passes options as they are named
     except (ValueError, TraceError) as error:
         raise click.UsageError(str(error)) from error
     _replay(config, chosen, skipped, trace=trace, json_path=json_path)
-
-
-def _trace_path(trace: str) -> Path:
-    return sample_path() if trace == "sample" else Path(trace)
 
 
 def _replay(

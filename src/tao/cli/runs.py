@@ -19,7 +19,7 @@ from tao.sim.cluster import run_all_on_ray
 from tao.sim.run import RunResult, RunSpec
 from tao.sim.sweep import OnTurns, RunFailedError, Traces, expected_turns, run_all
 from tao.sim.workload import ClosedLoop
-from tao.traces import SkippedLines, TraceSession, read_trace, refuse, sample_path
+from tao.traces import SkippedLines, TraceSession, path_named, read_trace, refuse
 
 INTERRUPTED = 130
 SAMPLE = "sample"
@@ -28,8 +28,7 @@ QUIET_SECONDS = 60.0
 
 def read_sessions(name: str, skipped: SkippedLines | None = None) -> list[TraceSession]:
     """The sessions of a file, or of the sample; bad lines are counted in `skipped`, refused where that is None."""
-    path = sample_path() if name == SAMPLE else Path(name)
-    return list(read_trace(path, on_bad_line=refuse if skipped is None else skipped))
+    return list(read_trace(path_named(name), on_bad_line=refuse if skipped is None else skipped))
 
 
 def run_with_progress(

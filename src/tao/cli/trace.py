@@ -20,9 +20,9 @@ from tao.traces import (
     TraceError,
     TraceSession,
     format_named,
+    path_named,
     read_trace,
     refuse,
-    sample_path,
 )
 from tao.traces.formats import TraceFormat
 from tao.traces.select import sample_names, shortened
@@ -138,7 +138,7 @@ def sample(
 
 
 def _path(source: str) -> Path:
-    return sample_path() if source == "sample" else Path(source)
+    return path_named(source)
 
 
 def _limited(

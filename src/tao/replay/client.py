@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import aiohttp
 import msgspec
 
+from tao.replay.reasons import reason_of
 from tao.replay.sse import EventReader
 from tao.replay.wire import Chunk, Usage
 
@@ -69,7 +70,7 @@ class ChatClient:
             async with asyncio.timeout(self.turn_wall_seconds_max):
                 await self._stream(self._body(messages, output_tokens), headers, attempt)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            _fail(attempt, "connect", str(error))
+            _fail(attempt, "connect", reason_of(error))
         except TimeoutError:
             _fail(attempt, "timeout", f"no complete answer within {self.turn_wall_seconds_max:g} s")
         except (aiohttp.ClientPayloadError, ConnectionResetError) as error:

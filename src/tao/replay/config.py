@@ -63,7 +63,11 @@ class ReplayConfig:
 
     def __post_init__(self) -> None:
         url = urlsplit(self.target)
-        if url.scheme not in ("http", "https") or not url.hostname:
+        try:
+            port = url.port
+        except ValueError as error:
+            raise ValueError(f"target {self.target!r}: {error}") from None
+        if port == 0 or url.scheme not in ("http", "https") or not url.hostname:
             raise ValueError(f"target must be a URL such as http://127.0.0.1:8000, not {self.target!r}")
         _require("concurrency", self.concurrency, 1, 10_000)
         _require("speed", self.speed, 1e-3, 1e4)

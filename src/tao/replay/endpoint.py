@@ -13,6 +13,7 @@ import aiohttp
 import msgspec
 
 from tao.replay.config import EndpointError, ReplayConfig
+from tao.replay.reasons import reason_of
 from tao.replay.wire import ModelList, Tokenized
 
 CONNECT_WALL_SECONDS_MAX = 10.0
@@ -40,6 +41,7 @@ async def first_model(http: aiohttp.ClientSession, base_url: str) -> str:
     url = f"{base_url}/v1/models"
     give_up_at = time.monotonic() + STARTUP_WALL_SECONDS_MAX
     while True:
+        advice = "Is an OpenAI-compatible server running there? Or name the model yourself: --model NAME"
         try:
             async with http.get(
                 url, timeout=aiohttp.ClientTimeout(total=STARTUP_WALL_SECONDS_MAX)
@@ -54,17 +56,20 @@ async def first_model(http: aiohttp.ClientSession, base_url: str) -> str:
                     reason = f"status {response.status}: {body[:200].decode(errors='replace')}"
                     if response.status in (401, 403, 404):
                         break
+        except aiohttp.InvalidURL as error:
+            raise EndpointError(f"{url}: {reason_of(error)}") from None
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            reason = f"{reason_of(error)} (tried for {STARTUP_WALL_SECONDS_MAX:g} s)"
+            advice = "Is the server running, and is this its address?"
         except (aiohttp.ClientError, TimeoutError) as error:
-            reason = str(error) or type(error).__name__
+            reason = reason_of(error)
         except (msgspec.DecodeError, RecursionError) as error:
             reason = f"not a list of models: {error}"
             break
         if time.monotonic() > give_up_at:
             break
         await asyncio.sleep(0.25)
-    raise EndpointError(
-        f"{url}: {reason}. Is an OpenAI-compatible server running there? Or name the model yourself"
-    )
+    raise EndpointError(f"{url}: {reason}. {advice}")
 
 
 async def tokenized_length(http: aiohttp.ClientSession, base_url: str, model: str, text: str) -> int | None:

@@ -7,7 +7,7 @@ and formats. It must not know policies, engines, HTTP or what a trace is replaye
 from tao.traces.errors import BadLine, SkippedLines, TraceError, refuse
 from tao.traces.formats import AUTO, FORMATS, detect_format, format_named, read_native, read_trace
 from tao.traces.model import TraceSession, TraceTool, TraceTurn
-from tao.traces.sample import sample_path
+from tao.traces.sample import path_named, sample_path
 from tao.traces.select import Selection, select_sessions
 from tao.traces.writers.native import write_native
 
@@ -23,6 +23,7 @@ __all__ = [
     "TraceTurn",
     "detect_format",
     "format_named",
+    "path_named",
     "read_native",
     "read_trace",
     "refuse",
