@@ -73,6 +73,9 @@ class View(Protocol):
     def acting_on(self, replica: ReplicaId) -> Iterator[Session]:
         """Sessions admitted on the replica whose tools run: those that may be interrupted."""
 
+    def acting_tokens(self, replica: ReplicaId) -> int:
+        """What sessions whose tools run have reserved on the replica."""
+
     def waited_seconds(self, session: Session, at: float) -> float:
         """How long the session's first held turn has waited; 0 where none is held."""
 

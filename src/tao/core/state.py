@@ -72,6 +72,10 @@ class State:
     def acting_on(self, replica: ReplicaId) -> Iterator[Session]:
         return (session for session in self.admitted_on(replica) if isinstance(session.phase, Acting))
 
+    def acting_tokens(self, replica: ReplicaId) -> int:
+        held = (self.ledger.admission(session.id) for session in self.acting_on(replica))
+        return sum(admission.tokens for admission in held if admission is not None)
+
     def waited_seconds(self, session: Session, at: float) -> float:
         since = self.holding.get(session.id)
         return 0.0 if since is None else at - since

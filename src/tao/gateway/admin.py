@@ -100,6 +100,7 @@ class Admin:
         state["sessions"] = sessions[-SESSIONS_SHOWN_MAX:]
         state["speed"] = self._driver.clock.speed
         state["engines"] = self._fleet.describe()
+        state["reconciliation"] = self._fleet.reconciliation.describe()
         _in_order_of(state["replicas"], [member.id for member in self._fleet])
         state["kv_events"] = [] if self._watch is None else self._watch.describe()
         if self._survival is not None:

@@ -7,6 +7,7 @@ know how an engine is asked (`Probe`).
 """
 
 import asyncio
+import time
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -24,6 +25,7 @@ from tao.core.ids import ReplicaId
 from tao.gateway.config import GatewayConfig
 from tao.gateway.driver import Driver
 from tao.gateway.member import Member, Sighting
+from tao.gateway.reconciling import Reconciliation
 from tao.gateway.sources import check_address, replica_name
 
 UNKNOWN_CAPACITY_TOKENS = 1 << 40
@@ -53,6 +55,7 @@ class Fleet:
         self._config = config
         self._driver = driver
         self._probe = probe
+        self.reconciliation = Reconciliation(driver.scheduler.view, time.monotonic)
         self._log = structlog.get_logger("tao.fleet")
         self._members: dict[ReplicaId, Member] = {}
         self._gone: dict[ReplicaId, str] = {}
@@ -173,6 +176,7 @@ class Fleet:
         if turns and asyncio.get_running_loop().time() < member.leave_at:
             return False
         del self._members[member.id]
+        self.reconciliation.forget(member.id)
         self._log.info("replica removed", replica=member.id, turns_left=turns)
         if known is not None:
             self._driver.feed(ReplicaRemoved(self._driver.clock.now(), member.id))
@@ -215,9 +219,11 @@ class Fleet:
             member.nudge.clear()
 
     async def _look(self, member: Member) -> None:
-        before = member.sighting
+        before, looked_at = member.sighting, self.reconciliation.clock()
         seen = await self._probe.look(member.url, self._config.health.timeout_seconds)
         member.sighting = seen
+        capacity_known = seen.capacity_tokens or member.capacity_tokens or self._config.capacity_tokens
+        self.reconciliation.looked(member.id, seen, capacity_known, looked_at)
         if not seen.healthy:
             self._missed(member, seen)
             return

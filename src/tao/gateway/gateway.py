@@ -19,6 +19,7 @@ from tao.core.ids import ReplicaId
 from tao.core.ports import Policy
 from tao.gateway.admin import Admin
 from tao.gateway.askusage import asking_usage
+from tao.gateway.bookmetrics import BookedSoFar
 from tao.gateway.cachewatch import CacheWatch
 from tao.gateway.clock import ModelClock
 from tao.gateway.config import GatewayConfig
@@ -88,6 +89,7 @@ class Gateway:
         if recorder is not None:
             self.driver.watch(recorder.observe)
         self.fleet = Fleet(config, self.driver, probe)
+        metrics.show(BookedSoFar(self.fleet.reconciliation))
         self._roster = Roster(self.fleet, config.replicas, sources, config.discovery.removal_seconds_max)
         self._operators = Operators(self.driver, self.fleet, self._roster, admin_token)
         self._upstream = upstream

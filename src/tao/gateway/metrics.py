@@ -32,6 +32,7 @@ from tao.core.events import (
     TurnProgress,
 )
 from tao.core.ids import ReplicaId, SessionId, TurnId
+from tao.gateway.bookmetrics import BOOKED
 from tao.gateway.counts import Counted, Timed
 from tao.gateway.creditmetrics import CREDIT
 from tao.gateway.gauges import LIVE, RETURNS, Described, LiveState, ReturnsSoFar
@@ -76,7 +77,7 @@ TIMED = (
         "Histogram: from the arrival of a turn to its first output where it streams, holds included",
     ),
 )
-METRICS = (*COUNTED, *TIMED, *LIVE, *RETURNS, *CREDIT, *WATCH)
+METRICS = (*COUNTED, *TIMED, *LIVE, *BOOKED, *RETURNS, *CREDIT, *WATCH)
 """All that the page may show."""
 
 
