@@ -260,3 +260,38 @@ def test_installing_and_removing_at_once_is_refused(tmp_path: Path) -> None:
     told = invoke("--install", str(tmp_path / "a"), "--remove", str(tmp_path / "a"))
     assert told.exit_code == 2
     assert "exclude each other" in told.output
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("", "is no http(s) URL; write it like http://127.0.0.1:8100"),
+        ("127.0.0.1:8100", "is no http(s) URL"),
+        ("localhost:8100", "is no http(s) URL"),
+        ("ftp://127.0.0.1", "is no http(s) URL"),
+        ("http://:8100", "is no http(s) URL"),
+        ("http://127.0.0.1:0", "is no http(s) URL"),
+        ("http://127.0.0.1:99999", "Port out of range"),
+        ("http://[::1", "Invalid IPv6 URL"),
+        ("http://127.0.0.1 :8100", "--url"),
+        ("http://ga te:8100", "has characters that no URL may have"),
+        ("http://me:secret@gateway:8100", "has more than host, port and path"),
+        ("http://gateway:8100?x=1", "has more than host, port and path"),
+    ],
+)
+def test_an_address_that_is_none_is_refused_and_nothing_is_written(
+    tmp_path: Path, url: str, says: str
+) -> None:
+    path = tmp_path / "settings.json"
+    refused = invoke("--url", url, "--install", str(path))
+    assert refused.exit_code == 2, refused.output
+    assert says in refused.output
+    assert not path.exists()
+    assert invoke("--url", url).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:8100", "https://gateway.example/", "http://[::1]:8100/v1", "http://host/below"]
+)
+def test_addresses_as_people_have_them(url: str) -> None:
+    assert url in commands("--url", url)["PreToolUse"]

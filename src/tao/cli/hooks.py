@@ -11,6 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -61,7 +62,7 @@ def claude_code(url: str | None, install: str | None, remove: str | None) -> Non
     """
     if install is not None and remove is not None:
         raise click.UsageError("--install and --remove exclude each other")
-    ours = _ours(url)
+    ours = _ours(None if url is None else _checked(url))
     chosen = install if install is not None else remove
     if chosen is None:
         click.echo(json.dumps(ours, indent=2))
@@ -75,6 +76,23 @@ def claude_code(url: str | None, install: str | None, remove: str | None) -> Non
             hooks.setdefault(event, []).extend(ours["hooks"][event])
     _write(path, settings)
     click.echo(f"{'installed in' if install is not None else 'removed from'} {path}")
+
+
+def _checked(url: str) -> str:
+    """The address as it is; the hook itself, which must never fail a tool, would keep silent about a wrong one."""
+    hint = "write it like http://127.0.0.1:8100"
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError as error:
+        raise click.UsageError(f"--url {url!r}: {error}; {hint}") from None
+    if not usable:
+        raise click.UsageError(f"--url {url!r} is no http(s) URL; {hint}")
+    if any(character.isspace() or not character.isprintable() for character in url):
+        raise click.UsageError(f"--url {url!r} has characters that no URL may have; {hint}")
+    if parts.query or parts.fragment or parts.username is not None:
+        raise click.UsageError(f"--url {url!r} has more than host, port and path; {hint}")
+    return url
 
 
 def _ours(url: str | None) -> Json:
