@@ -11,7 +11,9 @@ from gateway_kit import emulated
 
 from tao.cli.profile import command
 from tao.enginemodel import load_profile
-from tao.inspection import EngineClient, FitError, FitLimits, fit_engine, planned_load
+from tao.inspection import EngineClient, FitError, FitLimits, fit_engine, planned_load, profile_text
+from tao.inspection.fit import Step, _Run
+from tao.inspection.texts import Prompts
 
 SLOW = replace(
     load_profile("qwen3-32b-tp2-h100"),
@@ -77,6 +79,29 @@ async def test_the_command_writes_a_profile_that_reads_back(tmp_path: Path) -> N
     assert (profile.name, profile.kv_tokens, profile.max_running) == ("mine", 200_000, 64)
     assert [batch for batch, _ in profile.decode_base_ms] == [1, 2]
     assert all(source for _, source in profile.sources)
+
+
+def test_how_many_run_together_is_not_told_by_streams_that_are_too_short() -> None:
+    run = _Run(EngineClient("http://127.0.0.1:1"), "m", Prompts(1), ends_at=0.0, scale=1_000_000.0)
+    run._not_together(4, [Step(1, 48.0, 1600.0)])
+    told = [run.running_max]
+    assert "takes 51 ms by the clock, too short to tell whether 4 run together" in run.remarks[0]
+    run._not_together(8, [Step(1, 48.0, 1600.0), Step(4, 192.0, 6000.0)])
+    assert [*told, run.running_max] == [None, 4]
+    assert run.remarks[1] == "8 requests did not run together: at most about 4 do"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("speed", "running_max"), [(1.0, 2), (20.0, None)])
+async def test_an_engine_that_runs_two_at_once(speed: float, running_max: int | None) -> None:
+    narrow = replace(load_profile("qwen3-32b-tp2-h100"), max_running=2)
+    limits = replace(LIMITS, batches=(1, 2, 8), prompt_tokens=(64, 256), repeats=1)
+    async with emulated(profile=narrow, speed=speed) as replica, EngineClient(replica.url) as client:
+        fit = await fit_engine(client, limits, model=None, kv_tokens=None, seed=1, speed=speed)
+    assert fit.running_max == running_max
+    told = profile_text(fit, "mine")
+    assert f"max_running = {running_max or 256}\n" in told
+    assert f"max_running: {'measured' if running_max else 'not measured'}" in told
 
 
 def test_the_load_keeps_within_its_bounds() -> None:

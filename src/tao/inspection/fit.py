@@ -21,6 +21,8 @@ WARM_WORDS = 64
 WARM_UPS = 2
 TOKENS_PER_WORD = 2.0
 """Of the texts that are sent, until the engine has counted one."""
+STREAM_SECONDS_MIN = 0.1
+"""By the clock. That shorter streams of a batch never all run at one time says nothing of the engine's own limit."""
 SCATTER_MAX = 0.10
 """A larger error of prefill at a measured length is said."""
 
@@ -242,15 +244,27 @@ class _Run:
             streams = await asyncio.gather(*(self._ask(words, DECODE_TOKENS) for _ in range(batch)))
             step = self._step(streams)
             if step is None:
-                self.running_max = steps[-1].batch if steps else 1
-                self.remarks.append(
-                    f"{batch} requests did not run together: at most about {self.running_max} do"
-                )
+                self._not_together(batch, steps)
                 break
             steps.append(step)
         if not steps:
             raise FitError("streams of a single request came in one piece: the time of a step cannot be told")
         return steps
+
+    def _not_together(self, batch: int, steps: list[Step]) -> None:
+        """What that says of the engine: nothing where a stream may be over before the last of the others has begun."""
+        if not steps:
+            return
+        stream_seconds = DECODE_TOKENS * steps[-1].ms / self.scale
+        if stream_seconds < STREAM_SECONDS_MIN:
+            self.remarks.append(
+                f"a stream of {DECODE_TOKENS} tokens takes {1000 * stream_seconds:.0f} ms by the clock, too short to tell "
+                f"whether {batch} run together: max_running was not measured (--max-running says it; an emulated replica "
+                "tells at a lower --speed)"
+            )
+        else:
+            self.running_max = steps[-1].batch
+            self.remarks.append(f"{batch} requests did not run together: at most about {self.running_max} do")
 
     def _step(self, streams: list[Stream]) -> Step | None:
         seconds = step_ms([(stream.pieces_at, stream.output_tokens) for stream in streams])
