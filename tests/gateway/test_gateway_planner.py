@@ -1,6 +1,7 @@
 """Plans of the live driver: small ones here, large ones in the planner's process, and what answers when that fails."""
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
@@ -138,6 +139,15 @@ def test_what_came_of_plans_is_counted() -> None:
         'tao_plans_total{solver="none",status="failed"} 1.0',
         "tao_plans_dropped_total 1.0",
         "tao_plan_sessions_dropped_total 3.0",
-        'tao_planner_failures{cause="timeout"} 0.0',
+        'tao_planner_failures_total{cause="timeout"} 0.0',
     ):
         assert line in page.splitlines(), page
+
+
+def test_what_the_planner_only_adds_to_is_a_counter() -> None:
+    page = GatewayMetrics(Scheduler(make_policy("tao")), PlannerFigures()).page().decode()
+    kinds = dict(re.findall(r"^# TYPE (tao_planner_\w+) (\w+)$", page, flags=re.MULTILINE))
+    assert kinds == {
+        f"tao_planner_{name}_total": "counter"
+        for name in ("plans", "failures", "fallbacks", "restarts", "seconds")
+    }

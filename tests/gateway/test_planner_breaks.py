@@ -92,10 +92,10 @@ async def test_turns_go_on(
         assert [(await turn).status_code for turn in held] == [200] * HELD
         assert Reason.PLANNED in {dispatch.reason for dispatch in front.commands(DispatchTurn)}
         shown = await metrics(front)
-        assert shown["tao_planner_failures" + cause] >= 1
-        assert shown["tao_planner_fallbacks"] >= 1
-        assert shown["tao_planner_seconds"] > 0
-        assert (shown["tao_planner_restarts"] >= 1) is restarts
+        assert shown["tao_planner_failures_total" + cause] >= 1
+        assert shown["tao_planner_fallbacks_total"] >= 1
+        assert shown["tao_planner_seconds_total"] > 0
+        assert (shown["tao_planner_restarts_total"] >= 1) is restarts
         said = [entry for entry in logs if entry["event"] == "planner failed, using the fallback"]
         assert said
         assert all(entry["error"] for entry in said)

@@ -48,15 +48,15 @@ LIVE = (
     ),
     Described("tao_replica_up", "1 when the replica takes admissions", ("replica",)),
     Described("tao_replica_turns_in_flight", "Turns on the replica", ("replica",)),
-    Described("tao_planner_plans", "Joint decisions computed"),
+    Described("tao_planner_plans_total", "Joint decisions computed"),
     Described(
-        "tao_planner_failures",
+        "tao_planner_failures_total",
         "Decisions that the planner's process failed to give: timeout, crash, raised, busy, closed",
         ("cause",),
     ),
-    Described("tao_planner_fallbacks", "Decisions that best-fit-decreasing gave in its place"),
-    Described("tao_planner_restarts", "Restarts of the planner's process"),
-    Described("tao_planner_seconds", "Wall seconds spent on decisions, all included"),
+    Described("tao_planner_fallbacks_total", "Decisions that best-fit-decreasing gave in its place"),
+    Described("tao_planner_restarts_total", "Restarts of the planner's process"),
+    Described("tao_planner_seconds_total", "Wall seconds spent on decisions, all included"),
 )
 RETURNS = (
     Described("tao_returns_total", "Returns from tools that had been predicted", ("tool",)),
@@ -75,7 +75,7 @@ RETURNS = (
 
 
 class LiveState(Collector):
-    """Gauges of the core's present state."""
+    """Gauges of the core's present state, and counters that the planner keeps."""
 
     def __init__(self, scheduler: Scheduler, planner: PlannerFigures) -> None:
         self._scheduler = scheduler
@@ -94,15 +94,17 @@ class LiveState(Collector):
             "tao_waiting_sessions": view.waiting_sessions,
             "tao_held_turns": view.held_turns,
             "tao_held_demand_tokens": sum(s.footprint_tokens for s in pool if isinstance(s.phase, Waiting)),
-            "tao_planner_plans": self._planner.plans,
-            "tao_planner_fallbacks": self._planner.fallbacks,
-            "tao_planner_restarts": self._planner.restarts,
-            "tao_planner_seconds": self._planner.seconds,
+            "tao_planner_plans_total": self._planner.plans,
+            "tao_planner_fallbacks_total": self._planner.fallbacks,
+            "tao_planner_restarts_total": self._planner.restarts,
+            "tao_planner_seconds_total": self._planner.seconds,
         }
         replicas = list(view.replicas.values())
         return {
             **{name: [((), value)] for name, value in numbers.items()},
-            "tao_planner_failures": [((cause,), count) for cause, count in self._planner.failures_by.items()],
+            "tao_planner_failures_total": [
+                ((cause,), count) for cause, count in self._planner.failures_by.items()
+            ],
             "tao_replica_capacity_tokens": [((r.id,), r.capacity_tokens) for r in replicas],
             "tao_replica_free_tokens": [((r.id,), view.free_tokens(r.id)) for r in replicas],
             "tao_replica_up": [((r.id,), float(r.state.value == "up")) for r in replicas],
