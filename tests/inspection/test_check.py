@@ -50,6 +50,7 @@ async def test_an_engine_that_tells_everything() -> None:
         assert told["complete"]
         assert told["engine"] == "vllm"
         levels = {finding["topic"]: finding["level"] for finding in told["findings"]}
+        assert levels.pop("slots") == "note"
         assert levels == dict.fromkeys(
             ["health", "engine", "models", "metrics", "capacity", "cached tokens", "streams", "KV events"],
             "known",
@@ -73,6 +74,23 @@ async def test_no_metrics_page() -> None:
         assert "answers 404" in told
         assert "--capacity-tokens" in found(check, "capacity")[2]
         assert not check.complete
+
+
+async def test_slots_that_are_told_and_that_are_not() -> None:
+    async with fake_engine(default=says("x", counts=usage(100, 1, 90))) as engine:
+        level, _, remedy = found(await checked(engine), "slots")
+        assert (level, "VLLM_SERVER_DEV_MODE=1" in remedy) == (Level.NOTE, True)
+        engine.server_info = {"vllm_config": {"scheduler_config": {"max_num_seqs": 48}}}
+        level, told, remedy = found(await checked(engine), "slots")
+        assert (level, told) == (
+            Level.KNOWN,
+            "48 requests run at once (/server_info); beyond that they wait in the engine",
+        )
+        assert "--replica-slots engine" in remedy
+        engine.page = SGLANG
+        assert found(await checked(engine), "slots")[0] is Level.NOTE
+        engine.server_info = {"internal_states": [{"effective_max_running_requests_per_dp": 52}] * 2}
+        assert found(await checked(engine), "slots")[1].startswith("104 requests")
 
 
 @pytest.mark.parametrize(

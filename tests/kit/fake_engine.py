@@ -49,6 +49,7 @@ class FakeEngine:
     served_tokens: int = 0
     page: str | None = None  # instead of the metrics page
     kv_sources: list[dict[str, Any]] | None = None  # None: it does not know the page
+    server_info: dict[str, Any] | None = None  # None: it does not know the page
     models: tuple[str, ...] = (MODEL,)
     port: int = 0
     _runner: web.AppRunner | None = None
@@ -70,6 +71,7 @@ class FakeEngine:
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/kv_event_sources", self._sources)
+        app.router.add_get("/server_info", self._server_info)
         app.router.add_route("*", "/{path:.*}", self._answer)
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
@@ -110,6 +112,9 @@ class FakeEngine:
 
     async def _sources(self, _: web.Request) -> web.Response:
         return web.Response(status=404) if self.kv_sources is None else web.json_response(self.kv_sources)
+
+    async def _server_info(self, _: web.Request) -> web.Response:
+        return web.Response(status=404) if self.server_info is None else web.json_response(self.server_info)
 
     async def _models(self, _: web.Request) -> web.Response:
         data = [{"id": model, "object": "model"} for model in self.models]

@@ -14,6 +14,7 @@ import structlog
 import uvloop
 
 from tao.cli.discovery import admin_token, replica_sources
+from tao.cli.span import CountOrWord
 from tao.core.ports import Policy
 from tao.gateway.config import ConfigError, GatewayConfig, load_config
 from tao.gateway.driver import Observer
@@ -25,6 +26,7 @@ from tao.gateway.http.upstream import HttpUpstream
 from tao.gateway.learned import kept
 from tao.gateway.logs import configure_logs
 from tao.gateway.probe import HttpProbe
+from tao.gateway.slots import ENGINE
 from tao.gateway.sources import in_url
 from tao.policies import POLICIES, UnknownPolicyError, make_policy
 from tao.policies.prediction import NoPredictionError, choose_predictor, predicting
@@ -106,9 +108,10 @@ GRACE_SECONDS = 1.0
 )
 @click.option(
     "--replica-slots",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Sessions admitted to one replica at most: its max_num_seqs.  [default: what its capacity holds]",
+    type=CountOrWord(ENGINE),
+    metavar="N|engine",
+    help="Sessions admitted to one replica at most: its max_num_seqs; engine: as many as it tells.  "
+    "[default: what its capacity holds]",
 )
 @click.option(
     "--kv-events",

@@ -1,4 +1,5 @@
-"""Options that are a span of seconds, MIN:MAX, or a number in a range. It must not know what they are for.
+"""Options that are a span of seconds, MIN:MAX, a number in a range, or a count or one word. It must not know what they
+are for.
 
 Bad input is click's own error, with exit code 2.
 """
@@ -17,6 +18,17 @@ class NumberRange(click.FloatRange):
         if math.isnan(number):
             self.fail(f"{value!r} is not a number", param, ctx)
         return number
+
+
+class CountOrWord(click.IntRange):
+    """A whole number of at least 1, or this word."""
+
+    def __init__(self, word: str) -> None:
+        super().__init__(1)
+        self._word = word
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if value == self._word else super().convert(value, param, ctx)
 
 
 def seconds_range(

@@ -67,6 +67,8 @@ def _replica(ctx: Context, replica: Replica) -> dict[str, object]:
         "capacity_tokens": replica.capacity_tokens,
         "reserved_tokens": ctx.state.ledger.reserved_tokens(replica.id),
         "free_tokens": ctx.state.free_tokens(replica.id),
+        "slots": replica.slots,
+        "free_slots": ctx.state.free_slots(replica.id),
         "sessions": ctx.state.session_count_on(replica.id),
         "turns_in_flight": replica.turns_in_flight,
         "cache_rate": round(replica.cache_rate, 4),
@@ -179,8 +181,11 @@ def _why_waiting(ctx: Context, session: Session) -> str:
     if not state.eligible_replicas(session):
         return f"waits because no replica that serves {session.model!r} is up"
     weight_tokens = needed_tokens(ctx, session)
+    free_slots = [state.free_slots(replica.id) for replica in state.eligible_replicas(session)]
     most = max(state.free_tokens(replica.id) for replica in state.eligible_replicas(session))
     bound = f"placed by force after {ctx.settings.hold_seconds_max:g} s"
     if weight_tokens > most:
         return f"waits: needs {weight_tokens} tokens, the roomiest replica has {max(most, 0)} free; {bound}"
+    if all(slots is not None and slots <= 0 for slots in free_slots):
+        return f"waits: {weight_tokens} tokens are free, but all slots are taken; {bound}"
     return f"waits for the next plan: needs {weight_tokens} tokens, {most} are free; {bound}"

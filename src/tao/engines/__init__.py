@@ -9,6 +9,7 @@ from tao.engines.kv_follow import Heard, KvFollower
 from tao.engines.kv_sources import KvSource, reachable, read_sources
 from tao.engines.kv_subscriber import KvSubscriber
 from tao.engines.sglang import SglangAdapter
+from tao.engines.slots import read_slots, slots_paths
 from tao.engines.status import EngineAdapter, EngineStatus, RankStatus
 from tao.engines.vllm import VllmAdapter
 
@@ -25,6 +26,8 @@ __all__ = [
     "VllmAdapter",
     "adapter_for",
     "reachable",
+    "read_slots",
     "read_sources",
     "read_status",
+    "slots_paths",
 ]

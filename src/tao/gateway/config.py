@@ -17,6 +17,7 @@ import msgspec
 
 from tao.core import SchedulerSettings
 from tao.gateway.kvsources import KvSourceConfig, configured_sources
+from tao.gateway.slots import slots_problem
 from tao.gateway.sources import AddressError, Discovery, check_address, replica_name
 
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -94,8 +95,8 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `kv_blocks_max` bounds the blocks that are remembered of each. `ask_usage`: streams are asked for their token counts.
 
     `model_aliases`: what a model that no replica names stands for; `*`: any other. The request passes as it is.
-    `replica_slots`: how many sessions are admitted to one replica at most (its `max_num_seqs`, which engines do not tell);
-    as many as its capacity holds where None.
+    `replica_slots`: how many sessions are admitted to one replica at most (its `max_num_seqs`); `engine`: as many as it
+    tells; None: as many as its capacity holds. `slots`: the same of single replicas, by URL.
 
     `predictor`: who predicts returns; the policy's own choice where None. `state_file`: where what it learns outlives the
     process, saved every `state_period_seconds`. `plan_deadline_seconds`: a plan that takes longer is replaced by the
@@ -117,7 +118,8 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     state_period_seconds: float = 60.0
     speed: float = 1.0
     capacity_tokens: int | None = None
-    replica_slots: int | None = None
+    replica_slots: int | str | None = None
+    slots: dict[str, int] = {}
     model_aliases: dict[str, str] = {}
     kv_events: str = "auto"
     kv_sources: tuple[KvSourceConfig, ...] = ()
@@ -176,8 +178,7 @@ def _check_values(config: GatewayConfig) -> None:
     _check_files_differ(config)
     if not 0 <= config.port <= 65_535:
         raise ConfigError(f"port {config.port} is not between 0 and 65535")
-    if config.replica_slots is not None and config.replica_slots < 1:
-        raise ConfigError(f"replica_slots must be at least 1, not {config.replica_slots}")
+    _check_slots(config)
     if config.kv_events not in {"auto", "off"}:
         raise ConfigError(f"kv_events must be 'auto' or 'off', not {config.kv_events!r}")
     try:
@@ -191,14 +192,25 @@ def _check_values(config: GatewayConfig) -> None:
     _check_positive(config)
 
 
+def _check_slots(config: GatewayConfig) -> None:
+    try:
+        problem = slots_problem(
+            config.replica_slots, config.slots, config.replicas, others=_others_may_come(config)
+        )
+    except AddressError as error:
+        raise ConfigError(f"[slots]: {error}") from None
+    if problem is not None:
+        raise ConfigError(problem)
+
+
+def _others_may_come(config: GatewayConfig) -> bool:
+    """Whether there may be replicas beside those that are named. A token may also be in the environment."""
+    found = (config.replicas_file, config.replicas_dns, config.replicas_kubernetes, config.admin_token_file)
+    return any(found)
+
+
 def _check_replicas(config: GatewayConfig) -> None:
-    found = (
-        config.replicas_file,
-        config.replicas_dns,
-        config.replicas_kubernetes,
-        config.admin_token_file,
-    )
-    if not config.replicas and not any(found):
+    if not config.replicas and not _others_may_come(config):
         raise ConfigError(
             "no replica is named; give at least one --replica URL, or where to find them: --replicas-file, "
             "--replicas-dns, --replicas-kubernetes, or --admin-token-file to add them later"

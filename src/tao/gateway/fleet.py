@@ -26,6 +26,7 @@ from tao.gateway.config import GatewayConfig
 from tao.gateway.driver import Driver
 from tao.gateway.member import Member, Sighting
 from tao.gateway.reconciling import Reconciliation
+from tao.gateway.slots import SlotsOf
 from tao.gateway.sources import check_address, replica_name
 
 UNKNOWN_CAPACITY_TOKENS = 1 << 40
@@ -47,6 +48,9 @@ class Probe(Protocol):
 
     async def look(self, base_url: str, timeout_seconds: float) -> Sighting: ...
 
+    async def slots(self, base_url: str, seen: Sighting, timeout_seconds: float) -> int | None:
+        """How many requests run there at once, where the engine that was `seen` tells."""
+
 
 class Fleet:
     """All replicas of the gateway, in the order in which they were named."""
@@ -55,6 +59,7 @@ class Fleet:
         self._config = config
         self._driver = driver
         self._probe = probe
+        self._slots = SlotsOf(config.replica_slots, config.slots)
         self.reconciliation = Reconciliation(driver.scheduler.view, time.monotonic)
         self._log = structlog.get_logger("tao.fleet")
         self._members: dict[ReplicaId, Member] = {}
@@ -239,6 +244,7 @@ class Fleet:
         capacity_tokens = self._capacity(member)
         known = self._driver.scheduler.view.replicas.get(member.id)
         if not member.up:
+            member.slots = await self._probe.slots(member.url, seen, self._config.health.timeout_seconds)
             member.up = True
             self._log.info(
                 "replica is up",
@@ -246,6 +252,7 @@ class Fleet:
                 engine=seen.engine,
                 capacity_tokens=seen.capacity_tokens,
                 models=member.models,
+                slots=self._slots(member.id, member.slots),
             )
             if member.takes_sessions:
                 self._join(member)
@@ -259,7 +266,7 @@ class Fleet:
 
     def _join(self, member: Member) -> None:
         capacity_tokens = self._capacity(member)
-        at, slots = self._driver.clock.now(), self._config.replica_slots
+        at, slots = self._driver.clock.now(), self._slots(member.id, member.slots)
         self._driver.feed(ReplicaJoined(at, member.id, capacity_tokens, models=member.models, slots=slots))
 
     def _missed(self, member: Member, seen: Sighting) -> None:

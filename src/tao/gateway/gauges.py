@@ -46,6 +46,10 @@ LIVE = (
     Described(
         "tao_replica_free_tokens", "Capacity minus reservations; negative when overcommitted", ("replica",)
     ),
+    Described(
+        "tao_replica_slots", "Sessions that the replica takes at once, where that is bounded", ("replica",)
+    ),
+    Described("tao_replica_free_slots", "Of these, free; negative when overcommitted", ("replica",)),
     Described("tao_replica_up", "1 when the replica takes admissions", ("replica",)),
     Described("tao_replica_turns_in_flight", "Turns on the replica", ("replica",)),
     Described("tao_planner_plans_total", "Joint decisions computed"),
@@ -107,6 +111,10 @@ class LiveState(Collector):
             ],
             "tao_replica_capacity_tokens": [((r.id,), r.capacity_tokens) for r in replicas],
             "tao_replica_free_tokens": [((r.id,), view.free_tokens(r.id)) for r in replicas],
+            "tao_replica_slots": [((r.id,), r.slots) for r in replicas if r.slots is not None],
+            "tao_replica_free_slots": [
+                ((r.id,), slots) for r in replicas if (slots := view.free_slots(r.id)) is not None
+            ],
             "tao_replica_up": [((r.id,), float(r.state.value == "up")) for r in replicas],
             "tao_replica_turns_in_flight": [((r.id,), r.turns_in_flight) for r in replicas],
         }

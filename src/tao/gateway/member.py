@@ -15,7 +15,7 @@ class Sighting:
     does another `started_at` (when its process began).
 
     `refused`: nothing listens there, so there is no point in asking twice. `models`: what it serves; None where it does not
-    tell. `problems`: what the engine does not tell.
+    tell. `ranks`: how many data-parallel ones there are. `problems`: what the engine does not tell.
     """
 
     healthy: bool
@@ -29,6 +29,7 @@ class Sighting:
     running: int | None = None
     waiting: int | None = None
     kv_usage: float | None = None
+    ranks: int = 1
     problems: tuple[str, ...] = ()
 
 
@@ -46,6 +47,7 @@ class Member:
     models: tuple[str, ...] | None = None  # likewise
     generation: float | None = None  # likewise
     started_at: float | None = None  # likewise
+    slots: int | None = None  # what the engine told when it came up
     sighting: Sighting = field(default_factory=lambda: Sighting(False, "not looked at yet"))
     nudge: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -89,6 +91,7 @@ class Member:
             "engine": seen.engine,
             "models": None if self.models is None else list(self.models),
             "capacity_tokens": seen.capacity_tokens,
+            "slots": self.slots,
             "running": seen.running,
             "waiting": seen.waiting,
             "kv_usage": seen.kv_usage,

@@ -7,7 +7,7 @@ what anybody concludes from a sighting.
 import aiohttp
 import msgspec
 
-from tao.engines import read_status
+from tao.engines import read_slots, read_status, slots_paths
 from tao.gateway.member import Sighting
 
 PAGE_BYTES_MAX = 16 << 20
@@ -55,8 +55,21 @@ class HttpProbe:
             running=told.running,
             waiting=told.waiting,
             kv_usage=told.kv_usage,
+            ranks=max(1, len(told.ranks)),
             problems=(*problems, *told.problems),
         )
+
+    async def slots(self, base_url: str, seen: Sighting, timeout_seconds: float) -> int | None:
+        bound = aiohttp.ClientTimeout(total=timeout_seconds)
+        for path in slots_paths(seen.engine):
+            try:
+                page, problems = await self._page(f"{base_url}{path}", bound)
+                document = None if problems else msgspec.json.decode(page)
+            except (aiohttp.ClientError, OSError, TimeoutError, msgspec.DecodeError, RecursionError):
+                continue
+            if document is not None:
+                return read_slots(seen.engine, document, seen.ranks)
+        return None
 
     async def close(self) -> None:
         """Close all connections."""

@@ -9,7 +9,7 @@ from enum import StrEnum
 from secrets import randbits
 from urllib.parse import urlsplit
 
-from tao.engines import EngineStatus
+from tao.engines import EngineStatus, read_slots, slots_paths
 from tao.engines.kv_sources import PATH as KV_SOURCES_PATH
 from tao.engines.kv_sources import read_sources
 from tao.inspection.client import Answer, EngineClient, EngineError
@@ -71,6 +71,7 @@ async def check_engine(client: EngineClient, model: str | None, kv_endpoint: str
     check.engine = status.engine
     await _identity(client, check)
     _capacity(check, status, page)
+    await _slots(client, check, len(status.ranks))
     chosen = model or (check.models[0] if check.models else None)
     if chosen is None:
         raise EngineError("the engine names no model; say which to ask for: --model NAME")
@@ -148,6 +149,26 @@ def _capacity(check: Check, status: EngineStatus, page: Answer) -> None:
             "one rank, and the engine's own balancer chooses which",
             "start each rank as a replica of its own (vLLM: one server per rank with --data-parallel-size 1)",
         )
+
+
+async def _slots(client: EngineClient, check: Check, ranks: int) -> None:
+    for path in slots_paths(check.engine):
+        slots = read_slots(check.engine, (await client.get(path)).json, ranks)
+        if slots is not None:
+            check.add(
+                "slots",
+                Level.KNOWN,
+                f"{slots:,} requests run at once ({path.partition('?')[0]}); beyond that they wait in the engine",
+                "tao serve --replica-slots engine bounds the sessions admitted to it by that",
+            )
+            return
+    dev_mode = ", or VLLM_SERVER_DEV_MODE=1 and --replica-slots engine" if check.engine == "vllm" else ""
+    check.add(
+        "slots",
+        Level.NOTE,
+        "how many requests run at once is not told: its KV tokens alone bound what it is given",
+        f"tao serve --replica-slots N (vLLM: its --max-num-seqs, SGLang: its --max-running-requests){dev_mode}",
+    )
 
 
 async def _cached_tokens(client: EngineClient, check: Check, model: str, before: EngineStatus) -> None:
