@@ -251,6 +251,29 @@ async def test_kill_9_of_a_replica_in_the_middle_of_a_replay(tmp_path: Path) -> 
     assert_used_again(log, one.url[7:])
 
 
+async def test_kill_9_of_the_gateway_costs_its_log_about_a_second(tmp_path: Path) -> None:
+    """Without another event, and whole: it can be read and replayed to its end."""
+    path = tmp_path / "run.log"
+    async with fake_engine(default=says("ok", counts=usage(300, 20))) as engine:
+        async with tao(*serve_arguments(engine.url), "--record-log", str(path)) as process:
+            await process.ready()
+            async with plain_http(process.url) as http:
+                body, headers = chat_request("hello", "s")
+                for _turn in range(3):
+                    assert (await http.post("/v1/chat/completions", json=body, headers=headers)).is_success
+
+            def finished() -> int:
+                text = path.read_text("utf-8")
+                return text.count('{"event":{"TurnFinished"')
+
+            await until(lambda: finished() == 3, 5.0)
+            process.signal(signal.SIGKILL)
+            await process.ended()
+        recorded = read_log(path)
+        assert len(list(recorded)) >= 7
+        assert replay_log(recorded, make_policy(recorded.policy), recorded.settings) == []
+
+
 async def turns_on(http: httpx.AsyncClient, replica: TaoProcess) -> bool:
     replicas = (await http.get("/state")).json()["replicas"]
     return any(r["turns_in_flight"] for r in replicas if r["id"] == replica.url[7:])

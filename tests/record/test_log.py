@@ -150,6 +150,51 @@ def test_little_is_kept_back(tmp_path: Path) -> None:
         assert path.stat().st_size > 10_000 * 20 - 2 * 65_536
 
 
+def test_what_is_written_is_whole_lines_at_any_time(tmp_path: Path) -> None:
+    """A writer that is killed leaves nothing half: the file is a log at each moment."""
+    path = tmp_path / "run.jsonl"
+    with LogWriter(path, "tao", SETTINGS) as writer:
+        sizes = set()
+        for number in range(5_000):
+            writer.observe(WakeUp(float(number)), [])
+            size = path.stat().st_size
+            if size and size not in sizes:
+                sizes.add(size)
+                assert path.read_bytes().endswith(b"\n")
+                assert len(list(read_log(path))) > 0
+        assert len(sizes) >= 2
+
+
+def test_a_disk_that_is_full_for_a_while_costs_nothing_and_halves_no_line() -> None:
+    class Disk(io.RawIOBase):
+        """Takes as much as there is room for."""
+
+        def __init__(self) -> None:
+            self.held = b""
+            self.room = 0
+
+        def write(self, content: Any) -> int:
+            taken = bytes(content[: min(self.room, 7)])
+            if not taken:
+                raise OSError(28, "No space left on device")
+            self.room -= len(taken)
+            self.held += taken
+            return len(taken)
+
+    disk = Disk()
+    writer = LogWriter(disk, "tao", SETTINGS)  # type: ignore[arg-type]
+    writer.observe(WakeUp(1.0), [])
+    for room in (0, 25, 0, 10_000):
+        disk.room = room
+        with suppress(OSError):
+            writer.flush()
+        writer.observe(WakeUp(2.0), [])
+    writer.close()
+    head, *entries = disk.held.splitlines()
+    assert json.loads(head)["log"] == 1
+    assert [json.loads(entry)["event"]["WakeUp"]["at"] for entry in entries] == [1.0, 2.0, 2.0, 2.0, 2.0]
+
+
 # --- bad logs ----------------------------------------------------------------------------------------------------------
 
 HEAD = b'{"log":1,"tao":"0.1.0","policy":"tao","settings":{}}\n'

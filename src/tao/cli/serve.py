@@ -26,6 +26,7 @@ from tao.gateway.http.upstream import HttpUpstream
 from tao.gateway.learned import kept
 from tao.gateway.logs import configure_logs
 from tao.gateway.probe import HttpProbe
+from tao.gateway.recordedlog import flushed
 from tao.gateway.slots import ENGINE
 from tao.gateway.sources import in_url
 from tao.policies import POLICIES, UnknownPolicyError, make_policy
@@ -201,7 +202,7 @@ async def _serve(config: GatewayConfig, policy: Policy) -> None:
                 policy,
                 upstream,
                 probe,
-                observers=_observers(config, stack),
+                observers=await _observers(config, stack),
                 sources=sources,
                 admin_token=token,
                 recorder=_recorder(config, stack),
@@ -247,12 +248,12 @@ def spare_the_collector() -> None:
     gc.set_threshold(20_000, 20, 20)
 
 
-def _observers(config: GatewayConfig, stack: contextlib.AsyncExitStack) -> list[Observer]:
+async def _observers(config: GatewayConfig, stack: contextlib.AsyncExitStack) -> list[Observer]:
     """Who watches the core beside the metrics: recordings that were asked for. Raises `OSError`."""
     observers: list[Observer] = []
     if config.record_log is not None:
         log = LogWriter(Path(config.record_log), config.policy, config.scheduler.settings())
-        stack.callback(log.close)
+        await stack.enter_async_context(flushed(log))
         observers.append(log.observe)
     if config.record_snapshots is not None:
         observers.append(SnapshotWriter(Path(config.record_snapshots)).observe)

@@ -9,6 +9,7 @@ the log is kept, or what it is read for.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, TypeVar
@@ -108,35 +109,42 @@ class Recorded:
 
 
 class LogWriter:
-    """Writes a log as it happens, an observer of a driver. Keeps back at most `BUFFER_BYTES`."""
+    """Writes a log as it happens, an observer of a driver. Keeps back about `BUFFER_BYTES` at most, always whole lines: so
+    a writer that is killed leaves a log that can be read to its end.
+    """
 
     def __init__(self, target: Path | BinaryIO, policy: str, settings: SchedulerSettings) -> None:
         """`target`: a path is opened, and closed by `close`; a binary file stays the caller's. Raises `OSError`."""
         self._owns_file = isinstance(target, Path)
-        self._file: BinaryIO = (
-            target.open("wb", buffering=BUFFER_BYTES) if isinstance(target, Path) else target
-        )
+        self._file: BinaryIO | FileIO = FileIO(target, "wb") if isinstance(target, Path) else target
+        self._kept_back = bytearray()
         self._encode = msgspec.json.Encoder().encode
         header = {"log": FORMAT, "tao": __version__, "policy": policy, "settings": asdict(settings)}
-        self._file.write(self._encode(header) + b"\n")
+        self._kept_back += self._encode(header) + b"\n"
 
     def observe(self, event: ev.Event, commands: Sequence[cmd.Command]) -> None:
-        """Append one entry."""
+        """Append one entry. Raises `OSError` where what was kept back cannot be written."""
         line: dict[str, object] = {"event": {type(event).__name__: event}}
         if commands:
             line["commands"] = [{type(command).__name__: command} for command in commands]
-        self._file.write(self._encode(line) + b"\n")
+        self._kept_back += self._encode(line) + b"\n"
+        if len(self._kept_back) >= BUFFER_BYTES:
+            self.flush()
 
     def flush(self) -> None:
-        """Hand over to the operating system what was kept back."""
+        """Hand over to the operating system what was kept back. Raises `OSError`; the next call goes on from there."""
+        while self._kept_back:
+            written = self._file.write(self._kept_back)
+            del self._kept_back[:written]
         self._file.flush()
 
     def close(self) -> None:
-        """Flush, and close the file that was opened here."""
-        if self._owns_file:
-            self._file.close()
-        else:
-            self._file.flush()
+        """Flush, and close the file that was opened here. Raises `OSError`; the file is closed all the same."""
+        try:
+            self.flush()
+        finally:
+            if self._owns_file:
+                self._file.close()
 
     def __enter__(self) -> "LogWriter":
         return self
