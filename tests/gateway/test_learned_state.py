@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,16 @@ async def test_a_gateway_that_is_started_again_knows_what_it_knew(tmp_path: Path
             assert expected in told["source"] or (expected != "default" and "history" in told["source"]), told
             await calls_of_tools(front, engine, 20)
     assert json.loads(path.read_text())["predictor"] == "backoff-histogram"
+
+
+async def test_what_a_killed_gateway_left_beside_the_file_is_gone_after_a_start(tmp_path: Path) -> None:
+    gone = await asyncio.create_subprocess_exec(sys.executable, "-c", "")
+    await gone.wait()
+    stale = tmp_path / f".learned.json.{gone.pid}.tmp"
+    stale.write_bytes(b"half")
+    async with kept(tmp_path / "learned.json", taught(), 3600.0):
+        assert names_in(tmp_path) == []
+    assert names_in(tmp_path) == ["learned.json"]
 
 
 async def test_it_is_saved_while_the_gateway_runs(tmp_path: Path) -> None:

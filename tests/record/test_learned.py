@@ -1,12 +1,15 @@
 """The learned state in a file: there and back, set aside when unusable, never half written."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tao.core.events import ToolCall
 from tao.policies.returns import Absence, BackoffHistogram, EmpiricalBernstein
-from tao.record.learned import load_learned, save_learned, write_learned
+from tao.record.learned import clear_away, load_learned, save_learned, write_learned
 
 BASH = Absence((ToolCall("Bash", "make"),), "t")
 
@@ -88,3 +91,40 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     assert sorted(file.name for file in tmp_path.iterdir()) == ["learned.json", "taken"]
     message = load_learned(tmp_path / "taken", BackoffHistogram())
     assert message is not None, "a folder in its place"
+
+
+def ended_process() -> int:
+    """The number of a process that is no more."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_what_a_killed_writer_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "learned[1].json"
+    dead, alive = ended_process(), os.getppid()
+    kept = [
+        f".learned[1].json.{alive}.tmp",  # somebody who writes at this moment
+        f".learned[1].json.{os.getpid()}.tmp",
+        f".other.json.{dead}.tmp",
+        f".learned[1].json.{dead}.tmp.old",
+        f"learned[1].json.{dead}.tmp",
+        ".learned[1].json.0.tmp",
+        ".learned[1].json.-1.tmp",
+        ".learned[1].json.x.tmp",
+        ".learned1.json.tmp",
+        "learned[1].json",
+    ]
+    stale = [f".learned[1].json.{dead}.tmp", ".learned[1].json.9999999999.tmp"]
+    for name in (*kept, *stale):
+        (tmp_path / name).write_bytes(b"half")
+    clear_away(path)
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted(kept)
+
+
+def test_a_folder_by_such_a_name_or_none_at_all_fails_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / f".learned.json.{ended_process()}.tmp"
+    folder.mkdir()
+    clear_away(tmp_path / "learned.json")
+    assert folder.is_dir()
+    clear_away(tmp_path / "missing" / "learned.json")

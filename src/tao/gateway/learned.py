@@ -14,7 +14,7 @@ from pathlib import Path
 import structlog
 
 from tao.policies.returns import ReturnPredictor
-from tao.record.learned import check_place, encode_learned, load_learned, write_learned
+from tao.record.learned import check_place, clear_away, encode_learned, load_learned, write_learned
 
 
 class LearnedFile:
@@ -30,6 +30,7 @@ class LearnedFile:
     def load(self) -> None:
         """Take over what the file says. Raises `OSError` where it could not be saved later."""
         check_place(self._path)
+        clear_away(self._path)
         complaint = load_learned(self._path, self._predictor)
         if complaint is not None:
             self._log.warning("what was learned cannot be used", complaint=complaint)

@@ -7,6 +7,7 @@ what a predictor learns.
 
 import contextlib
 import os
+import re
 from errno import EINVAL, EISDIR
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,21 @@ def check_place(path: Path) -> None:
         raise type(error)(error.errno, f"cannot be written: {error.strerror}", str(path)) from error
 
 
+def clear_away(path: Path) -> None:
+    """Remove what writers of this file that were killed have left beside it. Never raises.
+
+    Only files of the name that `write_learned` gives, of processes that are no more. One of this process's own number is
+    left: the next save replaces it.
+    """
+    ours = re.compile(re.escape(f".{path.name}.") + r"([1-9][0-9]{0,9})\.tmp")
+    with contextlib.suppress(OSError):
+        for beside in sorted(path.parent.iterdir()):
+            named = ours.fullmatch(beside.name)
+            if named is not None and not _lives(int(named[1])):
+                with contextlib.suppress(OSError):
+                    beside.unlink()
+
+
 def load_learned(path: Path, predictor: ReturnPredictor) -> str | None:
     """Take over what a file says; no file is nothing learned yet.
 
@@ -85,6 +101,16 @@ def load_learned(path: Path, predictor: ReturnPredictor) -> str | None:
 
 def _beside(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _read(path: Path) -> bytes | None:
