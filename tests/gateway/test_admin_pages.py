@@ -75,6 +75,15 @@ async def test_explain_takes_any_id_of_a_client(name: str) -> None:
         assert told.json()["id"] == answer.headers["x-tao-session"]
 
 
+async def test_a_deadline_is_shown_in_model_seconds_with_the_speed_beside_it() -> None:
+    """As every time of the page is: the client's 30 seconds are 300 of the model at this speed."""
+    async with fake_engine() as engine, fronted(engine.url, speed=10.0) as front:
+        await front.chat(session="s", vllm_xargs={"agentic_context": {"deadline_seconds": 30}})
+        told = (await front.http.get("/explain/s")).json()
+        assert told["speed"] == (await front.state())["speed"] == 10.0
+        assert 30 < told["urgency"]["deadline_in_seconds"] <= 300
+
+
 async def test_readiness_and_health() -> None:
     async with fake_engine() as engine, fronted(engine.url) as front:
         assert (await front.http.get("/healthz")).json() == {"status": "ok"}

@@ -131,7 +131,8 @@ class Admin:
             return _json(409, {"error": f"{session!r} names several sessions", "sessions": matches})
         told = self._driver.scheduler.explain(matches[0], self._driver.clock.now())
         assert told is not None
-        return _json(200, {**told, "reported_calls": self._tools.explain(matches[0])})
+        calls = self._tools.explain(matches[0])
+        return _json(200, {**told, "speed": self._driver.clock.speed, "reported_calls": calls})
 
 
 def _in_order_of(rows: object, ids: Sequence[str]) -> None:
