@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 from aiohttp import web
-from fake_engine import Asked, fake_engine, says, usage
+from fake_engine import Asked, fake_engine, says, status, usage
 from gateway_kit import Front, emulated, fronted, until, words
 
 from tao.core.commands import CloseSession, Closing, DispatchTurn, Reason
@@ -147,6 +147,20 @@ async def test_conversations_without_an_id_stay_apart() -> None:
         )
         assert again == grown
         assert len(await front.sessions()) == 3
+
+
+async def test_a_first_request_that_failed_and_is_sent_again_opens_no_second_session() -> None:
+    """Also by a client that does not say that it tries again."""
+    async with fake_engine() as engine, fronted(engine.url) as front:
+        engine.then(status(500), status(429), says("ok", counts=usage(300, 20)))
+        first = [SYSTEM, said("user", "fix issue one")]
+        answers = [await front.chat(messages=first) for _ in range(3)]
+        assert [answer.status_code for answer in answers] == [500, 429, 200]
+        seen = [session_of(answer) for answer in answers]
+        assert len(set(seen)) == 1
+        (session,) = (await front.sessions()).values()
+        assert session["turns_finished"] == 1
+        assert session_of(await ask(front, *first)) != seen[0], "this one had its answer"
 
 
 async def test_what_cannot_be_read_is_a_session_of_one_turn() -> None:

@@ -221,6 +221,57 @@ def test_a_retry_of_the_first_turn_is_the_same_session() -> None:
     assert [again.identity.session_id] == first
 
 
+def test_a_first_prompt_whose_only_request_came_to_nothing_is_taken_up_again() -> None:
+    index = SessionIndex()
+    task = history("a", 0)
+    (first,) = ids_of(index, task)
+    index.ended(first)
+    assert ids_of(index, task) == [first]
+    (stranger,) = ids_of(index, task)
+    assert stranger != first, "it is asked again at this moment"
+    index.ended(first)
+    index.answered(stranger, 0.0, response_id=None)
+    index.ended(stranger)
+    assert ids_of(index, task) == [first]
+    index.answered(first, 0.0, response_id=None)
+    index.ended(first)
+    assert ids_of(index, task) not in ([first], [stranger]), "who had an answer is somebody else"
+
+
+def test_what_came_to_nothing_is_taken_up_by_nobody_else() -> None:
+    index = SessionIndex()
+    (first,) = ids_of(index, history("a", 0))
+    index.ended(first)
+    other_system = [{"role": "system", "content": "You are someone else."}, *history("a", 0)[1:]]
+    other_task = history("b", 0)
+    assert first not in ids_of(index, other_system, other_task)
+    other_key = resolve(index, chat(history("a", 0), tools=[BASH], headers={"authorization": "Bearer x"}))
+    assert other_key.identity.session_id != first
+    assert ids_of(index, history("a", 1)) == [first], "the client goes on, whatever we took for an end"
+
+
+@pytest.mark.parametrize("fields", [{"prompt": "solve it " * 100}, {"prompt": "hi"}])
+def test_a_text_prompt_that_came_to_nothing_is_taken_up_again(fields: dict[str, Any]) -> None:
+    index = SessionIndex()
+    asked = request("/v1/completions", fields)
+    first = resolve(index, asked).identity.session_id
+    assert resolve(index, asked).identity.session_id != first
+    third = SessionIndex()
+    first = resolve(third, asked).identity.session_id
+    third.ended(first)
+    assert resolve(third, asked).identity.session_id == first
+
+
+def test_under_a_prompt_cache_key_too() -> None:
+    index = SessionIndex()
+    asked = chat(history("a", 0), tools=[BASH], prompt_cache_key="k")
+    first = resolve(index, asked).identity
+    assert first.source is IdentitySource.PROMPT_CACHE_KEY
+    index.ended(first.session_id)
+    assert resolve(index, asked).identity == first
+    assert resolve(index, asked).identity != first
+
+
 def test_a_compacted_idless_conversation_is_found_by_its_tail() -> None:
     index = SessionIndex()
     found = ids_of(index, history("a", 4), history("a", 5))

@@ -92,8 +92,7 @@ class TurnService:
         self._recorder, self._namer = recorder, namer
         self._tools = tools
         self._driver = driver
-        self._fleet = fleet
-        self._upstream = upstream
+        self._fleet, self._upstream = fleet, upstream
         self._sessions = SessionIndex(
             sessions_max=config.limits.identities_max,
             idle_seconds=config.identity.idle_seconds,
@@ -119,6 +118,7 @@ class TurnService:
             raise
         finally:
             turn.ticket.close()
+            self._sessions.ended(turn.session)
             self._end_session_if_due(turn)
 
     def forget_session(self, session: str) -> bool:

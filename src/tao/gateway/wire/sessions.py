@@ -8,9 +8,9 @@ or policies.
 
 Fingerprints: after each turn a session is found under the digest of its whole prompt. A request continues the
 session whose prompt is its longest proper prefix. A first prompt (nothing written by the model) always opens
-a session, so that many agents started with one task stay apart; among sessions with equal prompts the tool-
-call ids of the answer decide, then the latest use. After a compaction the last message pairs are looked up
-instead.
+a session, so that many agents started with one task stay apart - but for one whose only request has come to
+nothing, which an equal prompt takes up again. Among sessions with equal prompts the tool-call ids of the
+answer decide, then the latest use. After a compaction the last message pairs are looked up instead.
 """
 
 import re
@@ -79,6 +79,13 @@ class _Record:
     root: bytes = b""
     pair: bytes = b""
     call_ids: tuple[str, ...] = ()
+    open_turns: int = 0
+    answered: bool = False
+
+    @property
+    def came_to_nothing(self) -> bool:
+        """No engine has ever answered it, and none is asked now: whoever asks the same again is as good as the same."""
+        return not (self.answered or self.open_turns)
 
 
 class SessionIndex:
@@ -124,10 +131,17 @@ class SessionIndex:
     ) -> None:
         """Note what the engine's answer carried, so that the next request can be told by it."""
         record = self._sessions.use(session_id, now)
-        if record is not None and call_ids:
-            record.call_ids = call_ids[:CALL_IDS_MAX]
+        if record is not None:
+            record.answered = True
+            record.call_ids = call_ids[:CALL_IDS_MAX] or record.call_ids
         if response_id:
             self._responses.put(f"{session_id.partition('/')[0]}/{response_id}", (session_id, replica), now)
+
+    def ended(self, session_id: str) -> None:
+        """One turn of the session is over, answered or not. To be called once for each that was resolved."""
+        record = self._sessions.peek(session_id)
+        if record is not None:
+            record.open_turns = max(0, record.open_turns - 1)
 
     def replica_of(self, path: str, headers: Headers) -> str | None:
         """The replica that made the stored response that a path names; None for any other path."""
@@ -180,20 +194,22 @@ class SessionIndex:
         """
         record = self._sessions.peek(group)
         line = None if record is None else record.lines.main
-        if line is None:
+        if record is None or line is None:
             return True
         if line.shared_bytes(chain) < line.text_bytes:
             return False
-        return retry or chain.text_bytes > line.text_bytes
+        return retry or record.came_to_nothing or chain.text_bytes > line.text_bytes
 
     def _turn(
         self, identity: Identity, claims: Claims, chain: PromptChain | None, hints: RequestHints, now: float
     ) -> Continuation:
         record = self._sessions.use(identity.session_id, now)
+        if record is not None:
+            record.open_turns += 1
         if chain is None:
             return Continuation(hints.declared or TurnKind.MAIN, 0, "the prompt was not read")
         if record is None:
-            record = _Record()
+            record = _Record(open_turns=1)
             self._sessions.put(identity.session_id, record, now)
         declared = hints.declared
         if declared is None and hints.window:
@@ -209,7 +225,7 @@ class SessionIndex:
 
     def _by_prompt(self, claims: Claims, chain: PromptChain, *, retry: bool) -> str | None:
         """The session whose latest prompt is the longest proper prefix of `chain` (or equal to it, in a
-        retry).
+        retry, also one that does not say so).
         """
         longest = len(chain.digests)
         for messages in range(longest, -1 if chain.text else 0, -1):
@@ -233,7 +249,7 @@ class SessionIndex:
         else:
             same = messages == len(chain.digests)
         if same:
-            return retry
+            return retry or (record.came_to_nothing and record.root == chain.root)
         # A changing system prompt is no other agent, once the model's own words agree or its tool calls do.
         return (
             record.root == chain.root
