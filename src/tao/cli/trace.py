@@ -83,7 +83,8 @@ def convert(
 ) -> None:
     """Read SOURCE and write OUTPUT in another format.
 
-    OUTPUT is compressed if its name ends in .gz.
+    OUTPUT is compressed if its name ends in .gz; - is the standard output. It may be SOURCE itself: a file is replaced
+    when all of it is written, and stays as it was when anything goes wrong.
     """
     with _told_errors(skip_bad_lines) as skipped:
         sessions = read_trace(_path(source), trace_format=from_format, on_bad_line=skipped or refuse)

@@ -117,18 +117,25 @@ def format_named(name: str) -> TraceFormat:
 def detect_format(path: Path | str) -> TraceFormat:
     """Tell the format by the first records of the first file; raises TraceError if none fits."""
     path = Path(path)
-    empty = True
+    first_bad: str | None = None
+    records = 0
     for file in trace_files(path):
-        for looked_at, (_, text) in enumerate(documents(file)):
+        for looked_at, (number, text) in enumerate(documents(file)):
             if looked_at == RECORDS_LOOKED_AT:
                 break
-            empty = False
-            record = _record(text)
-            found = next((one for one in FORMATS if record is not None and one.recognises(record)), None)
+            try:
+                record = msgspec.json.decode(text)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                first_bad = first_bad or f"{file}:{number}: not JSON: {error}"
+                continue
+            records += 1
+            found = next(
+                (one for one in FORMATS if isinstance(record, dict) and one.recognises(record)), None
+            )
             if found is not None:
                 return found
-    if empty:
-        raise TraceError(f"{path}: the trace is empty")
+    if not records:
+        raise TraceError(first_bad or f"{path}: the trace is empty")
     raise TraceError(
         f"{path}: no known trace format ({', '.join(one.name for one in FORMATS)}); "
         "name the format if its first records are unusual"
@@ -182,11 +189,3 @@ class _Check:
             return False
         self._seen[session.session_id] = (file, number)
         return True
-
-
-def _record(text: bytes) -> dict[str, Any] | None:
-    try:
-        record = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
-        return None
-    return record if isinstance(record, dict) else None

@@ -5,8 +5,11 @@ It turns everything that can be wrong with a file itself (missing, a folder, bro
 line) into a TraceError that names it. It must not know what a line means.
 """
 
+import codecs
 import gzip
 import io
+import os
+import sys
 import zlib
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -19,11 +22,14 @@ from tao.traces.errors import TraceError
 
 LINE_BYTES_MAX = 256 * 1024 * 1024
 GZIP_MAGIC = b"\x1f\x8b"
+STANDARD_OUTPUT = Path("-")
 SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
 
 
 def open_trace(path: Path) -> IO[bytes]:
     """Open for reading; compression is recognised by content, not by name."""
+    if path.exists() and not path.is_file():
+        raise TraceError(f"{path}: is no file; a trace is read more than once: write it to a file first")
     try:
         stream = path.open("rb")
     except OSError as error:
@@ -63,9 +69,18 @@ def numbered_lines(path: Path) -> Generator[tuple[int, bytes]]:
                 raise TraceError(
                     f"{path}:{number}: line longer than {LINE_BYTES_MAX} bytes; is this JSON lines?"
                 )
-            line = line.strip()
+            line = (line.removeprefix(codecs.BOM_UTF8) if number == 1 else line).strip()
             if line:
                 yield number, line
+
+
+def hint_of(line: bytes) -> str:
+    """What to do with a line that looks like the beginning of a JSON array, where one record a line is wanted."""
+    return (
+        "; one record a line is wanted, not an array: jq -c '.[]' makes lines of it"
+        if line[:1] == b"["
+        else ""
+    )
 
 
 def documents(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -85,7 +100,10 @@ def documents(path: Path) -> Iterator[tuple[int, bytes]]:
         return
     lines.close()
     with open_trace(path) as stream:
-        whole = stream.read(LINE_BYTES_MAX + 1)
+        try:
+            whole = stream.read(LINE_BYTES_MAX + 1).removeprefix(codecs.BOM_UTF8)
+        except (OSError, EOFError, zlib.error) as error:
+            raise TraceError(f"{path}: the file is damaged: {error}") from error
     if len(whole) > LINE_BYTES_MAX:
         raise TraceError(f"{path}: one JSON document of more than {LINE_BYTES_MAX} bytes")
     yield from _elements(first[0], whole)
@@ -126,14 +144,39 @@ def trace_files(path: Path) -> list[Path]:
 
 @contextmanager
 def open_output(path: Path) -> Iterator[IO[bytes]]:
-    """Open for writing; a gzip carries neither its name nor the time: equal content is equal bytes."""
+    """Open for writing; `-` is the output; a gzip carries neither its name nor the time: equal content is equal bytes.
+
+    A file appears, or is replaced, when all is written: what breaks off leaves what was there, and a file can be written
+    from what is read out of it. Raises TraceError.
+    """
+    target = Path(os.path.realpath(path))
     try:
-        stream = path.open("wb")
+        if path == STANDARD_OUTPUT:
+            yield sys.stdout.buffer
+            sys.stdout.buffer.flush()
+        elif target.exists() and not target.is_file():  # a device or a pipe is written as it is
+            with target.open("wb") as stream:
+                yield stream
+        else:
+            with _replacing(target, path.suffix == ".gz") as stream:
+                yield stream
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise TraceError(f"{path}: cannot be written: {error.strerror or error}") from error
-    with stream:
-        if path.suffix != ".gz":
-            yield stream
-            return
-        with gzip.GzipFile(filename="", mode="wb", compresslevel=9, fileobj=stream, mtime=0) as packed:
-            yield cast("IO[bytes]", packed)
+
+
+@contextmanager
+def _replacing(target: Path, packed: bool) -> Iterator[IO[bytes]]:
+    beside = target.with_name(f".{target.name}.part")
+    try:
+        with beside.open("wb") as stream:
+            if packed:
+                with gzip.GzipFile(filename="", mode="wb", compresslevel=9, fileobj=stream, mtime=0) as gz:
+                    yield cast("IO[bytes]", gz)
+            else:
+                yield stream
+        beside.replace(target)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise

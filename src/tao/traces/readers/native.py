@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from tao.traces.errors import BadLine, OnBadLine
-from tao.traces.lines import numbered_lines
+from tao.traces.lines import hint_of, numbered_lines
 from tao.traces.model import TraceSession
 
 
@@ -22,6 +22,6 @@ class NativeReader:
             try:
                 session = decoder.decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                on_bad_line(BadLine(str(path), number, f"not a session: {error}"))
+                on_bad_line(BadLine(str(path), number, f"not a session: {error}{hint_of(line)}"))
                 continue
             yield number, session

@@ -12,7 +12,7 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from tao.traces.errors import BadLine, OnBadLine
-from tao.traces.lines import numbered_lines
+from tao.traces.lines import hint_of, numbered_lines
 from tao.traces.model import TraceSession
 
 Row = TypeVar("Row")
@@ -52,7 +52,7 @@ class RowReader(Generic[Row]):
                 first, fold = open_folds.get(name) or (number, self._new_fold(name))
                 fold.add(row)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
-                on_bad_line(BadLine(str(path), number, str(error)))
+                on_bad_line(BadLine(str(path), number, f"{error}{hint_of(line)}"))
             else:
                 open_folds[name] = (first, fold)
             if closing.get(name, number) == number and name in open_folds:
