@@ -15,6 +15,7 @@ from tao.core.commands import (
     Reason,
 )
 from tao.core.events import PlanReady
+from tao.core.facts import SessionInterrupted
 from tao.core.ids import ReplicaId, SessionId
 from tao.core.phases import Running, Waiting
 from tao.core.ports import Assignment, Decision, Hold, Place, View
@@ -83,6 +84,37 @@ def test_a_policy_may_take_the_admission_of_a_session_that_returns() -> None:
     assert isinstance(w.session("s").phase, Waiting)
     assert w.free("a") == 2_000
     assert w.session("s").interrupts == 1
+
+
+class AtTheBoundary(Miser):
+    """Answers what it is told to when a turn has ended."""
+
+    keeps: bool | None = True
+
+    def keeps_admission(self, view: View, session: Session, at: float) -> bool | None:
+        return self.keeps
+
+
+@pytest.mark.parametrize(
+    ("keeps", "told"),
+    [(True, []), (False, [InterruptSession("s", "a", Interruption.GAVE_WAY)]), (None, [])],  # type: ignore[arg-type]
+    ids=["keeps it", "gives way", "had it for the turn"],
+)
+def test_who_gives_way_at_the_end_of_its_turn_is_told_of_as_interrupted(
+    keeps: bool | None, told: list[InterruptSession]
+) -> None:
+    policy = AtTheBoundary()
+    policy.keeps = keeps
+    w = World(policy, a=2_000)
+    w.arrive("s", "t1")
+    policy.placements, policy.due = [(SessionId("s"), ReplicaId("a"))], 0.0
+    w.wake()
+    assert w.finish("t1") == told
+    assert w.session("s").interrupts == len(told)
+    assert (w.session("s").home, "s" in w.scheduler.view.pool) == (("a", False) if keeps else (None, True))
+    assert w.free("a") == (2_000 - w.reserved("a"))
+    assert (w.reserved("a") > 0) is bool(keeps)
+    assert [fact for fact in policy.facts if isinstance(fact, SessionInterrupted)] == []
 
 
 def test_a_policy_may_interrupt_where_there_is_room() -> None:

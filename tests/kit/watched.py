@@ -48,7 +48,7 @@ class Watched:
                 assert view.replicas[answer.replica].serves(session.model), "does not serve it"
         return answer
 
-    def keeps_admission(self, view: View, session: Session, at: float) -> bool:
+    def keeps_admission(self, view: View, session: Session, at: float) -> bool | None:
         return self.policy.keeps_admission(view, session, at)
 
     def next_planning_at(self, view: View, at: float) -> float | None:

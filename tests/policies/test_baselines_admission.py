@@ -5,8 +5,8 @@ from math import erf, exp, log, sqrt
 import pytest
 from core_kit import World, of_kind
 
-from tao.core.commands import DispatchTurn, InterruptSession, Reason
-from tao.core.ids import SessionId
+from tao.core.commands import DispatchTurn, Interruption, InterruptSession, Reason
+from tao.core.ids import ReplicaId, SessionId
 from tao.policies.baselines.aimd import Aimd, WindowLaw
 from tao.policies.baselines.progress_ttl import Progress, ProgressTtl, RollingMean
 from tao.policies.baselines.session_fcfs import SessionFcfs
@@ -150,9 +150,11 @@ def test_aimd_takes_the_place_of_a_session_beyond_the_window_at_its_tool_boundar
     w.arrive("s2", "t3", 4_100)  # parallel
     w.finish("t3", 4_100, 10, cached_tokens=0)
     w.after(1.0).wake()  # in use: over half; hit rate 0: the window is 1
-    w.finish("t1", 4_000, 10)
+    assert of_kind(w.finish("t1", 4_000, 10), InterruptSession) == [
+        InterruptSession(SessionId("s1"), ReplicaId("a"), Interruption.GAVE_WAY)
+    ]
     assert w.session("s1").home is None
-    w.finish("t2", 4_000, 10)
+    assert of_kind(w.finish("t2", 4_000, 10), InterruptSession) == []
     assert w.session("s2").home == "a"
 
 
@@ -275,6 +277,19 @@ def test_an_idle_session_is_interrupted_when_its_time_is_over_and_somebody_waits
     assert w.session("new").home == "a"
     [gone] = of_kind(w.log, InterruptSession)
     assert gone.session == "s"
+
+
+def test_under_pressure_the_session_whose_turn_ends_gives_way() -> None:
+    w = World(ProgressTtl(), a=10_000)
+    w.arrive("s", "t1", 4_000)
+    w.arrive("r", "u1", 4_000)
+    w.progress("u1", 3_000)
+    assert w.free("a") < 0
+    assert of_kind(w.finish("t1", 4_000, 100), InterruptSession) == [
+        InterruptSession(SessionId("s"), ReplicaId("a"), Interruption.GAVE_WAY)
+    ]
+    assert of_kind(w.finish("u1", 4_000, 3_000), InterruptSession) == []
+    assert w.session("r").home == "a"
 
 
 def test_nobody_is_interrupted_while_nobody_waits() -> None:

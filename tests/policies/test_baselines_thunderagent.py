@@ -266,7 +266,7 @@ def test_running_programs_are_marked_and_paused_when_their_request_ends() -> Non
     assert w.session("r").home == "a"  # unmarked: marking s is enough
     w.finish("s1", 2_000, 100)
     assert w.session("s").home is None
-    assert of_kind(w.log, InterruptSession) == []
+    assert of_kind(w.log, InterruptSession) == [InterruptSession(SessionId("s"), A, Interruption.GAVE_WAY)]
 
 
 def test_the_original_marks_every_running_program() -> None:

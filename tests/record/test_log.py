@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from virtual_driver import Run, VirtualDriver, scripted_sessions
 
 from tao.core import SchedulerSettings, commands, events
-from tao.core.commands import Command, DispatchTurn, StopTurn
+from tao.core.commands import Command, DispatchTurn, Interruption, InterruptSession, StopTurn
 from tao.core.events import Event, ReplicaJoined, WakeUp
 from tao.core.ids import TurnId
 from tao.policies import make_policy
@@ -277,6 +277,24 @@ def test_a_recorded_run_gives_the_same_commands_again(tmp_path: Path, policy: st
     recorded = read_log(written(tmp_path / "run.jsonl", run.log, policy))
     assert replay_log(recorded, make_policy(recorded.policy), recorded.settings) == []
     assert command_digest(c for e in recorded for c in e.commands) == command_digest(run.commands)
+
+
+def gave_way(command: Command) -> bool:
+    return isinstance(command, InterruptSession) and command.reason is Interruption.GAVE_WAY
+
+
+@pytest.mark.parametrize("policy", ["aimd"])
+def test_a_log_that_does_not_tell_who_gave_way_can_still_be_replayed(tmp_path: Path, policy: str) -> None:
+    """As logs were before it was told. Anything else that is missing is a difference as ever."""
+    log = run_of(policy).log
+    assert any(gave_way(command) for _, commands in log for command in commands), "nobody gave way"
+    older = [(event, [c for c in commands if not gave_way(c)]) for event, commands in log]
+    recorded = read_log(written(tmp_path / "run.jsonl", older, policy))
+    assert replay_log(recorded, make_policy(policy), SETTINGS) == []
+    at = next(n for n, (_, commands) in enumerate(older) if commands)
+    older[at] = (older[at][0], [])
+    cut = read_log(written(tmp_path / "cut.jsonl", older, policy))
+    assert [found.recorded.line for found in replay_log(cut, make_policy(policy), SETTINGS)] == [at + 2]
 
 
 def test_another_policy_or_other_settings_are_found_out(tmp_path: Path) -> None:

@@ -60,6 +60,7 @@ class Interruption(StrEnum):
     OVERCOMMITTED = "overcommitted"
     LAPSED = "lapsed"  # overdue beyond belief; the session is Away, not in the waiting pool
     RULE = "rule"
+    GAVE_WAY = "gave-way"  # at the end of its turn the policy did not let it keep its admission
     DRAINING = "draining"
     REPLICA_LOST = "replica-lost"
     MODEL = "model"  # the session asks for another model, which its replica does not serve

@@ -16,7 +16,15 @@ from tao.core.admission import (
     leave_pool_unserved,
     rebook,
 )
-from tao.core.commands import Closing, Interruption, Reason, Refusal, RefuseTurn, StopTurn
+from tao.core.commands import (
+    Closing,
+    Interruption,
+    InterruptSession,
+    Reason,
+    Refusal,
+    RefuseTurn,
+    StopTurn,
+)
 from tao.core.context import Context
 from tao.core.events import (
     ClientLeft,
@@ -234,6 +242,9 @@ def _act(ctx: Context, session: Session, before: Running | Stopping) -> None:
         child_ended(ctx, session)  # a sub-agent that asks for no tool has answered its parent
     if not keeps:
         ctx.state.ledger.release(session.id)
+        if keeps is not None:  # the policy knows without being told
+            session.interrupts += 1
+            ctx.emit(InterruptSession(session.id, replica.id, Interruption.GAVE_WAY))
     elif replica.state is ReplicaState.UP:
         rebook(ctx, session)
     else:

@@ -120,8 +120,11 @@ class Policy(Protocol):
         for any other one the core takes the roomiest of them.
         """
 
-    def keeps_admission(self, view: View, session: Session, at: float) -> bool:
-        """Asked when the last turn in flight has ended: does the session keep its admission while its tool runs?"""
+    def keeps_admission(self, view: View, session: Session, at: float) -> bool | None:
+        """Asked when the last turn in flight has ended: does the session keep its admission while its tool runs?
+
+        False: it gives way, which counts as an interrupt. None: the admission was for the turn and no longer.
+        """
 
     def next_planning_at(self, view: View, at: float) -> float | None:
         """When `decide` should be called next; None: not before something happens."""

@@ -45,8 +45,8 @@ class PerTurnPolicy:
     def place(self, view: View, session: Session, turn: Turn, at: float) -> Place | Hold:
         return Place(self._router.choose(view, session, turn, at), Reason.ROUTED)
 
-    def keeps_admission(self, view: View, session: Session, at: float) -> bool:  # noqa: ARG002
-        return False
+    def keeps_admission(self, view: View, session: Session, at: float) -> None:
+        """Admissions are for a turn."""
 
     def next_planning_at(self, view: View, at: float) -> float | None:
         """Turns are held only while no replica that serves them is up; they are due as soon as one is."""
