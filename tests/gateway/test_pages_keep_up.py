@@ -12,11 +12,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from tao.core import Scheduler
 from tao.core.commands import Reason
 from tao.core.ids import ReplicaId
+from tao.gateway.bookmetrics import BookedSoFar
 from tao.gateway.config import SECTIONS, GatewayConfig
 from tao.gateway.creditmetrics import CreditSoFar
 from tao.gateway.kvmetrics import WatchSoFar
 from tao.gateway.metrics import GatewayMetrics
 from tao.gateway.planner import PlannerFigures
+from tao.gateway.reconciling import Reconciliation
 from tao.policies import make_policy
 from tao.policies.returns import ReturnCalibration
 from tao.policies.survival import MeasuredSurvival
@@ -24,7 +26,7 @@ from tao.policies.survival import MeasuredSurvival
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 ROW = re.compile(r"^\| `(?P<key>\w+)` \| (?P<default>.*?) \| (?:(?P<unit>.*?) )?\| (?P<what>.+) \|$")
 NO_DEFAULTS = {
-    **dict.fromkeys(("replicas", "replicas_dns", "replicas_kubernetes", "model_aliases"), "none"),
+    **dict.fromkeys(("replicas", "replicas_dns", "replicas_kubernetes", "model_aliases", "slots"), "none"),
     "predictor": "the policy's own",
 }
 
@@ -81,7 +83,9 @@ class NothingWatched:
 
 def metric_names() -> set[str]:
     """What the gateway's page has, without the moments at which counters were made."""
-    metrics = GatewayMetrics(Scheduler(make_policy("tao")), PlannerFigures(), ReturnCalibration())
+    scheduler = Scheduler(make_policy("tao"))
+    metrics = GatewayMetrics(scheduler, PlannerFigures(), ReturnCalibration())
+    metrics.show(BookedSoFar(Reconciliation(scheduler.view, lambda: 0.0)))
     metrics.show(WatchSoFar(NothingWatched()))
     metrics.show(CreditSoFar(MeasuredSurvival()))
     families = [family.name for family in text_string_to_metric_families(metrics.page().decode())]
