@@ -9,8 +9,8 @@ import pytest
 from sim_kit import PROFILE, session, tool, turn
 
 from tao.sim.cluster import ClusterError, run_all_on_ray
-from tao.sim.run import RunSpec
-from tao.sim.sweep import RunFailedError, run_all
+from tao.sim.run import RunFailedError, RunSpec
+from tao.sim.sweep import run_all
 from tao.sim.workload import ClosedLoop
 
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed")

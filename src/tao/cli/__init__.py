@@ -4,7 +4,11 @@ Each command lives in a module of its own, named after it, and is imported when 
 `tao plan` must not pay for an HTTP server.
 """
 
+import errno
 import importlib
+import os
+import sys
+from typing import Any
 
 import click
 
@@ -26,8 +30,35 @@ COMMANDS = {
 }
 
 
+INTERRUPTED = 130
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""What a write to the standard output may meet that is no defect of ours."""
+
+
 class LazyGroup(click.Group):
-    """Imports `tao.cli.<name>` and takes its attribute `command` when the command is used."""
+    """Imports `tao.cli.<name>` and takes its attribute `command` when the command is used.
+
+    Ctrl-C ends a command that has no answer of its own with exit code 130, an output that cannot be written with 1.
+    """
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            sys.exit(INTERRUPTED)
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().main(*args, **kwargs)
+        except OSError as error:
+            if error.errno not in NO_ROOM or error.filename is not None:
+                raise
+            os.dup2(
+                os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+            )  # what is left cannot be written either
+            click.echo(f"Error: cannot write the output: {error.strerror}", err=True)
+            sys.exit(1)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's interface
         return list(COMMANDS)

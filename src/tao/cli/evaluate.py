@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from tao.cli.runs import write_text
+from tao.cli.runs import make_folder, write_text
 from tao.cli.suites import Outcome, Resources, make
 from tao.report.figures import PlotsMissingError, require_plots
 from tao.report.quick import made_small
@@ -32,23 +32,30 @@ TRACES_BESIDE = Path("../shared/traces")
     "--traces",
     "traces_dir",
     type=click.Path(path_type=Path),
+    metavar="DIR",
     help=f"Folder with the traces.  [default: {TRACES_BESIDE} where it exists]",
 )
 @click.option(
     "--snapshots",
     "snapshots_dir",
     type=click.Path(path_type=Path),
+    metavar="DIR",
     help="For the suite joint: decide the recorded decisions in this folder, instead of simulating.",
 )
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
+    metavar="DIR",
     default=Path("reports"),
     show_default=True,
     help="Folder to write to.",
 )
-@click.option("--seeds", type=click.IntRange(1, 1000), help="Seeds for each run, instead of the suite's.")
-@click.option("--processes", type=click.IntRange(1), help="Processes to use.  [default: all cores]")
+@click.option(
+    "--seeds", type=click.IntRange(1, 1000), metavar="N", help="Seeds for each run, instead of the suite's."
+)
+@click.option(
+    "--processes", type=click.IntRange(1), metavar="N", help="Processes to use.  [default: all cores]"
+)
 @click.option("--ray", "ray_address", metavar="ADDRESS", help="Spread the runs over this Ray cluster.")
 def command(  # noqa: PLR0917 - click passes options as they are named
     suites: tuple[str, ...],
@@ -62,7 +69,8 @@ def command(  # noqa: PLR0917 - click passes options as they are named
 ) -> None:
     """Run suites of simulations and write a report of each: SUITE.html (self-contained) and SUITE.json.
 
-    SUITE is a name, `all`, or a TOML file of your own. Suites name the traces they need; where one is missing the
+    SUITE is a name (ablation, cache, joint, knee, low-concurrency, main, mixed, overload, readiness, scale, sensitivity),
+    `all`, or a TOML file of your own. Suites name the traces they need; where one is missing the
     sample that comes with tao stands in, and the report says so.
 
     Exit code: 0; 1 if a run breaks off or a checker finds something wrong; 2 for bad input; 130 after Ctrl-C.
@@ -72,6 +80,7 @@ def command(  # noqa: PLR0917 - click passes options as they are named
         names = suite_names() if suites == ("all",) else suites
         chosen = [(name, load_suite(name)) for name in names]
         resources = Resources(_traces_folder(traces_dir), snapshots_dir, processes, ray_address)
+        make_folder(out)
         sound = True
         for name, suite in chosen:
             sized = made_small(suite) if quick else suite
@@ -112,10 +121,6 @@ def _command_line(
 
 
 def _write(name: str, outcome: Outcome, out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise click.ClickException(f"cannot write to {out}: {error.strerror or error}") from error
     write_text(str(out / f"{name}.html"), outcome.html)
     write_text(str(out / f"{name}.json"), json.dumps(outcome.document, indent=1, allow_nan=False) + "\n")
     click.echo(f"wrote {out / name}.html and {out / name}.json", err=True)

@@ -10,7 +10,7 @@ import click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from tao.cli.runs import write_text
+from tao.cli.runs import check_output, write_text
 from tao.policies.readiness import ReadyRule
 from tao.policies.returns import DEFAULT_PREDICTOR, PREDICTORS, UnknownPredictorError, make_predictor
 from tao.report.prediction import (
@@ -71,6 +71,7 @@ def command(
     """
     try:
         make_predictor(predictor)
+        check_output(json_path, (*traces, *training))
         tested = _read(traces)
         taught = _read(training)
     except (UnknownPredictorError, TraceError, OSError) as error:

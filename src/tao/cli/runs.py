@@ -4,6 +4,7 @@ It knows how runs are asked for and told of on a terminal; what they are is in `
 """
 
 import contextlib
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -16,12 +17,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from tao.sim.cluster import run_all_on_ray
-from tao.sim.run import RunResult, RunSpec
-from tao.sim.sweep import OnTurns, RunFailedError, Traces, expected_turns, run_all
+from tao.sim.run import RunFailedError, RunResult, RunSpec
+from tao.sim.sweep import OnTurns, Traces, expected_turns, run_all
 from tao.sim.workload import ClosedLoop
 from tao.traces import SkippedLines, TraceSession, path_named, read_trace, refuse
 
-INTERRUPTED = 130
 SAMPLE = "sample"
 QUIET_SECONDS = 60.0
 
@@ -50,9 +50,6 @@ def run_with_progress(
         raise click.ClickException(
             f"a run broke off: {error}\nTo repeat: {repeat_command(error.spec)}"
         ) from error
-    except KeyboardInterrupt:
-        click.echo("interrupted", err=True)
-        sys.exit(INTERRUPTED)
 
 
 def repeat_command(spec: RunSpec) -> str:
@@ -80,6 +77,33 @@ def _without(arguments: Sequence[str], options: Sequence[str]) -> list[str]:
         else:
             kept.append(shlex.quote(argument))
     return kept
+
+
+def check_output(path: str | None, read: Sequence[str | Path] = ()) -> None:
+    """Before hours of runs: can this file be written, and is it none of those that are read? Raises click.UsageError."""
+    if path is None or path == "-":
+        return
+    file = Path(path)
+    for name in read:
+        if file.exists() and Path(name).exists() and file.samefile(name):
+            raise click.UsageError(f"{path} is to be written and is read: name another file")
+    folder = file.parent
+    if file.is_dir():
+        raise click.UsageError(f"cannot write {path}: it is a folder")
+    if not folder.is_dir():
+        raise click.UsageError(f"cannot write {path}: there is no folder {folder}")
+    if not os.access(file if file.exists() else folder, os.W_OK):
+        raise click.UsageError(f"cannot write {path}: permission denied")
+
+
+def make_folder(path: Path) -> None:
+    """Before hours of runs: make the folder that their outcome is written to. Raises click.UsageError."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise click.UsageError(f"cannot make the folder {path}: {error.strerror or error}") from error
+    if not os.access(path, os.W_OK):
+        raise click.UsageError(f"cannot write into {path}: permission denied")
 
 
 def write_text(path: str, text: str) -> None:

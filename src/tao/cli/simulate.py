@@ -7,20 +7,30 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import click
 
-from tao.cli.runs import SAMPLE, read_sessions, repeat_command, run_with_progress, write_text
+from tao.cli.runs import (
+    SAMPLE,
+    check_output,
+    make_folder,
+    read_sessions,
+    repeat_command,
+    run_with_progress,
+    write_text,
+)
 from tao.cli.span import NumberRange, seconds_range
 from tao.core import SchedulerSettings
 from tao.enginemodel import Profile, load_profile, profile_names
-from tao.policies import make_policy
+from tao.policies import POLICIES, make_policy
 from tao.report.bounds import floors_of
 from tao.report.terminal import console_for_tables, runs_table
 from tao.sim.faults import FaultPlan
-from tao.sim.run import Order, RunResult, RunSpec
+from tao.sim.run import UNLIMITED_KV_TOKENS, Order, RunResult, RunSpec
 from tao.sim.workload import ClosedLoop, PoissonArrivals, WorkloadSettings
 from tao.traces import SkippedLines, TraceError
+from tao.traces.model import SECONDS_MAX, TOKENS_MAX
 
 CONCURRENCY = 16
 
@@ -49,14 +59,29 @@ def number_list(kind: type[int] | type[float]) -> Callable[..., tuple[int | floa
 @click.option(
     "--trace", "traces", multiple=True, metavar="FILE", help="Trace, or `sample`; more files may follow it."
 )
-@click.option("--policy", "policies", default="tao,round-robin", show_default=True, metavar="NAME[,NAME...]")
+@click.option(
+    "--policy",
+    "policies",
+    default="tao,round-robin",
+    show_default=True,
+    metavar="NAME[,NAME...]",
+    help=f"Policies to compare: {', '.join(POLICIES)}; or your own as package.module:Class.",
+)
 @click.option(
     "--profile",
     default="qwen3-32b-tp2-h100",
     show_default=True,
-    help=f"A profile by name ({', '.join(profile_names())}), or a TOML file of your own.",
+    metavar="NAME|FILE.toml",
+    help=f"The engine: a profile by name ({', '.join(profile_names())}), or a TOML file of your own.",
 )
-@click.option("--replicas", default=4, show_default=True, type=click.IntRange(1, 1024))
+@click.option(
+    "--replicas",
+    default=4,
+    show_default=True,
+    type=click.IntRange(1, 1024),
+    metavar="N",
+    help="Engines, all alike.",
+)
 @click.option(
     "--concurrency",
     callback=number_list(int),
@@ -70,10 +95,11 @@ def number_list(kind: type[int] | type[float]) -> Callable[..., tuple[int | floa
     help="Sessions per second by chance (Poisson), not a closed loop.",
 )
 @click.option("--seed", default=0, show_default=True, help="Seed of order, delays, arrivals and faults.")
-@click.option("--sessions", type=click.IntRange(1), help="Use the first N sessions only.")
+@click.option("--sessions", type=click.IntRange(1), metavar="N", help="Use the first N sessions only.")
 @click.option(
     "--fitted",
     type=click.IntRange(1),
+    metavar="N",
     help="Draw N sessions by --seed from distributions fitted to the traces.",
 )
 @click.option("--shuffle", is_flag=True, help="Put the sessions in an order chosen by --seed first.")
@@ -84,23 +110,47 @@ def number_list(kind: type[int] | type[float]) -> Callable[..., tuple[int | floa
     help="One fixed extra delay per session, drawn between these seconds.",
 )
 @click.option(
-    "--kv-tokens", type=click.IntRange(16), help="KV capacity of each replica, instead of the profile's."
+    "--kv-tokens",
+    type=click.IntRange(16, UNLIMITED_KV_TOKENS),
+    metavar="TOKENS",
+    help="KV capacity of each replica, instead of the profile's.",
 )
 @click.option(
     "--offload-tokens",
-    type=click.IntRange(0),
-    help="Host memory of each replica for what its KV cache evicts, in tokens.  [default: the profile's]",
+    type=click.IntRange(0, UNLIMITED_KV_TOKENS),
+    metavar="TOKENS",
+    help="Host memory of each replica for what its KV cache evicts.  [default: the profile's]",
 )
 @click.option(
     "--offload-reload-tokens-per-second",
     type=NumberRange(0, min_open=True),
+    metavar="RATE",
     help="How fast it comes back; needs --offload-tokens.  [default: one PCIe 5.0 link]",
 )
-@click.option("--hold-max", default=300.0, show_default=True, help="Bound on waiting for admission, seconds.")
 @click.option(
-    "--human-wait-max", default=30.0, show_default=True, help="Cap on each wait for a human, seconds."
+    "--hold-max",
+    default=300.0,
+    show_default=True,
+    type=NumberRange(0, SECONDS_MAX, min_open=True),
+    metavar="SECONDS",
+    help="Bound on waiting for admission.",
 )
-@click.option("--system-tokens", default=0, show_default=True, help="Shared system prompt if none recorded.")
+@click.option(
+    "--human-wait-max",
+    default=30.0,
+    show_default=True,
+    type=NumberRange(0, SECONDS_MAX),
+    metavar="SECONDS",
+    help="Cap on each wait for a human.",
+)
+@click.option(
+    "--system-tokens",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0, TOKENS_MAX),
+    metavar="TOKENS",
+    help="Length of the shared system prompt, where none is recorded.",
+)
 @click.option(
     "--silent-ends", is_flag=True, help="Sessions end without a word: the scheduler has to find out."
 )
@@ -108,10 +158,14 @@ def number_list(kind: type[int] | type[float]) -> Callable[..., tuple[int | floa
 @click.option(
     "--max-prompt-tokens",
     type=click.IntRange(1),
+    metavar="TOKENS",
     help="Cut sessions before a longer turn.  [default: what fits]",
 )
 @click.option(
-    "--floor", is_flag=True, help="Add a run with unlimited memory, and what each policy recovers of it."
+    "--floor",
+    is_flag=True,
+    help="Add a run with unlimited memory, and how much of the way to it from ThunderAgent (which has to be "
+    "among the policies) each policy covers.",
 )
 @click.option(
     "--faults", is_flag=True, help="Let things go wrong, by --seed: replicas, clients, tools, messages."
@@ -119,7 +173,9 @@ def number_list(kind: type[int] | type[float]) -> Callable[..., tuple[int | floa
 @click.option(
     "--record-snapshots", metavar="DIR", help="Write every joint decision into this folder, for tao plan."
 )
-@click.option("--processes", type=click.IntRange(1), help="Processes to use.  [default: all cores]")
+@click.option(
+    "--processes", type=click.IntRange(1), metavar="N", help="Processes to use.  [default: all cores]"
+)
 @click.option("--ray", "ray_address", metavar="ADDRESS", help="Spread the runs over this Ray cluster.")
 @click.option("--json", "json_path", metavar="OUT", help="Write the figures to this file; - for the output.")
 @click.option(
@@ -165,6 +221,7 @@ def command(  # noqa: PLR0917 - click passes options as they are named
     """
     skipped = SkippedLines()
     try:
+        _check_outputs(json_path, record_snapshots, (*traces, *more_traces))
         base = RunSpec(
             policy="",
             profile=_profile(profile, offload_tokens, offload_reload_tokens_per_second),
@@ -211,6 +268,12 @@ class Sweep:
         specs = [replace(base, policy=name, arrivals=load) for load in self.loads for name in self.policies]
         floors = [replace(base, arrivals=load).floor() for load in self.loads] if self.floor else []
         return specs + floors
+
+
+def _check_outputs(json_path: str | None, snapshots_dir: str | None, traces: Sequence[str]) -> None:
+    check_output(json_path, traces)
+    if snapshots_dir is not None:
+        make_folder(Path(snapshots_dir))
 
 
 def _profile(name: str, offload_tokens: int | None, reload_tokens_per_second: float | None) -> Profile:

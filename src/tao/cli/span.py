@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from tao.traces.model import SECONDS_MAX
+
 
 class NumberRange(click.FloatRange):
     """As click's own, but NaN, which is neither below nor above any bound, is refused too."""
@@ -42,6 +44,6 @@ def seconds_range(
         bounds = float(least), float(most)
     except ValueError:
         bounds = (-1.0, 0.0)
-    if not 0 <= bounds[0] <= bounds[1] < float("inf"):
+    if not 0 <= bounds[0] <= bounds[1] <= SECONDS_MAX:
         raise click.BadParameter(f"{value!r}: give seconds as MIN:MAX, such as 2:10", ctx, param)
     return bounds

@@ -6,9 +6,7 @@ nor where the outcome is written.
 
 import tempfile
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
 
 import click
@@ -25,6 +23,7 @@ from tao.report.evaluation import CELLS, Evaluation, evaluation_of
 from tao.report.page import page
 from tao.report.statistics import Verdict
 from tao.report.suite import AnySuite, PolicySuite, SnapshotSuite, Suite, SuiteError, cases_of
+from tao.sim.processes import process_pool
 from tao.sim.sweep import available_cores
 from tao.traces import TraceSession, sample_path
 
@@ -165,13 +164,18 @@ def _decide_all(
     """Every solver on every snapshot, spread over processes; the order is that of the files."""
     jobs = [(file, suite.solvers) for _, files in recorded for file in files]
     click.echo(f"{suite.name}: {len(jobs)} decisions by {len(suite.solvers)} solvers", err=True)
-    with ProcessPoolExecutor(processes or available_cores(), get_context("spawn"), warm_up) as pool:
-        decisions = list(pool.map(_decide, jobs, chunksize=CHUNK))
+    with process_pool(processes or available_cores(), warm_up) as pool:
+        chunks = [pool.submit(_decide_some, jobs[at : at + CHUNK]) for at in range(0, len(jobs), CHUNK)]
+        decisions = [decision for chunk in chunks for decision in chunk.result()]
     groups = []
     for title, files in recorded:
         groups.append(DecisionGroup(title, tuple(decisions[: len(files)])))
         decisions = decisions[len(files) :]
     return tuple(groups)
+
+
+def _decide_some(jobs: Sequence[tuple[Path, Sequence[str]]]) -> list[Decision]:
+    return [_decide(job) for job in jobs]
 
 
 def _decide(job: tuple[Path, Sequence[str]]) -> Decision:

@@ -68,8 +68,12 @@ def command() -> None:
 @click.argument("output")
 @source_format
 @target_format
-@click.option("--sessions", "sessions_max", type=click.IntRange(1), help="Take the first N sessions only.")
-@click.option("--max-prompt-tokens", type=click.IntRange(1), help="Cut sessions before a longer turn.")
+@click.option(
+    "--sessions", "sessions_max", type=click.IntRange(1), metavar="N", help="Take the first N sessions only."
+)
+@click.option(
+    "--max-prompt-tokens", type=click.IntRange(1), metavar="TOKENS", help="Cut sessions before a longer turn."
+)
 @skip_option
 def convert(
     *,
@@ -118,7 +122,9 @@ def stats(*, source: str, from_format: str, as_json: bool, skip_bad_lines: bool)
 @command.command()
 @click.argument("source")
 @click.argument("output")
-@click.option("--sessions", "count", type=click.IntRange(1), required=True, help="How many to draw.")
+@click.option(
+    "--sessions", "count", type=click.IntRange(1), metavar="N", required=True, help="How many to draw."
+)
 @click.option("--seed", default=0, show_default=True, help="Seed of the draw.")
 @source_format
 @target_format

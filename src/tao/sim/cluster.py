@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from tao.sim.run import RunResult, RunSpec
-from tao.sim.sweep import OnTurns, Traces, run_one
+from tao.sim.run import RunResult, RunSpec, run
+from tao.sim.sweep import OnTurns, Traces
 
 POLL_SECONDS = 0.5
 RETRIES_MAX = 2
@@ -32,7 +32,7 @@ def run_all_on_ray(
     ray = _connected(address)
     try:
         shared = ray.put(dict(traces))
-        task = ray.remote(max_retries=RETRIES_MAX)(run_one)
+        task = ray.remote(max_retries=RETRIES_MAX)(run)
         references = [task.remote(spec, shared) for spec in specs]
         _watch(ray, references, specs, traces, on_turns)
         return [_result(ray, reference) for reference in references]

@@ -6,6 +6,7 @@ command line, files, or how results are shown.
 
 import contextlib
 import gc
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -182,17 +183,31 @@ class NoSessionsError(ValueError):
     """Nothing is left to simulate."""
 
 
+class RunFailedError(RuntimeError):
+    """A run broke off by a defect; `spec` says which. The cause is in the message."""
+
+    def __init__(self, spec: RunSpec, cause: str) -> None:
+        super().__init__(f"{spec.policy}, {spec.arrivals}, seed {spec.seed}: {cause}")
+        self.spec = spec
+        self.cause = cause
+
+    def __reduce__(self) -> tuple[type["RunFailedError"], tuple[RunSpec, str]]:
+        return RunFailedError, (self.spec, self.cause)
+
+
 def run(
     spec: RunSpec, traces: Mapping[str, Sequence[TraceSession]], on_progress: OnProgress | None = None
 ) -> RunResult:
-    """Simulate. Raises NoSessionsError, and ValueError for an unknown policy or sessions that share an id."""
+    """Simulate. Raises NoSessionsError, and ValueError for an unknown policy or sessions that share an id; RunFailedError
+    where the run breaks off by a defect of the core or a policy; OSError where snapshots cannot be written.
+    """
     chosen = _choose(spec, traces)
     scheduler = Scheduler(make_policy(spec.policy), spec.scheduler)
     workload = Workload(chosen.sessions, spec.arrivals, spec.workload)
     tally, checkers = Tally(), all_checkers(spec.scheduler)
     kept = () if spec.snapshots_dir is None else (SnapshotsKept(Path(spec.snapshots_dir), spec.name),)
     simulation = _simulation(spec, scheduler, workload, (tally, *checkers, *kept), on_progress)
-    with _collecting_rarely():
+    with _collecting_rarely(), _defects_told(spec):
         measurements = simulation.run()
     planner = simulation.planner
     return RunResult(
@@ -241,20 +256,45 @@ def _collecting_rarely() -> Iterator[None]:
         gc.unfreeze()
 
 
+@contextlib.contextmanager
+def _defects_told(spec: RunSpec) -> Iterator[None]:
+    """Whatever a policy raises, the end of the program included, breaks off its run; the message says where."""
+    try:
+        yield
+    except OSError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise RunFailedError(spec, f"{type(error).__name__}: {error} (in {_where(error)})") from error
+
+
+def _where(error: BaseException) -> str:
+    """The last line of somebody's own policy, if the defect came up in one, else of ours."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = str(Path(__file__).parents[1])
+    frame = next((frame for frame in reversed(frames) if not frame.filename.startswith(ours)), frames[-1])
+    return f"{frame.name}, {frame.filename}:{frame.lineno}"
+
+
 def _choose(spec: RunSpec, traces: Mapping[str, Sequence[TraceSession]]) -> Selection:
     order = spec.order
     engine_max = min(spec.profile.max_model_tokens, spec.replica_kv_tokens)
     recorded = [session for name in spec.traces for session in traces[name]]
+    if not recorded:
+        raise NoSessionsError(f"there is no session in {', '.join(spec.traces)}: nothing is left to simulate")
     if order.fitted is not None:
         recorded = FittedSessions(recorded).draw(order.fitted, order.fitted_seed)
+    prompt_tokens_max = order.prompt_tokens_max or engine_max
     chosen = select_sessions(
         (again(session, time) if time else session for time in range(order.repeats) for session in recorded),
         count_max=order.count_max,
         seed=order.seed,
-        prompt_tokens_max=order.prompt_tokens_max or engine_max,
+        prompt_tokens_max=prompt_tokens_max,
     )
     if not chosen.sessions:
-        raise NoSessionsError(f"no session of {', '.join(spec.traces)} fits: nothing is left to simulate")
+        raise NoSessionsError(
+            f"nothing is left to simulate: the first turn of each session of {', '.join(spec.traces)} takes more than "
+            f"{prompt_tokens_max} tokens"
+        )
     return chosen
 
 

@@ -7,11 +7,11 @@ Nothing of a result depends on which process ran it, or on how many there are. I
 import multiprocessing
 import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from ctypes import c_uint64
-from threading import Thread
 from typing import Any
 
+from tao.sim.processes import process_pool
 from tao.sim.run import RunResult, RunSpec, run
 from tao.traces import TraceSession
 
@@ -23,24 +23,13 @@ POLL_SECONDS = 0.2
 TURNS_A_REPORT = 200
 
 
-class RunFailedError(RuntimeError):
-    """A run broke off by a defect; `spec` says which. The cause is in the message."""
-
-    def __init__(self, spec: RunSpec, cause: str) -> None:
-        super().__init__(f"{spec.policy}, {spec.arrivals}, seed {spec.seed}: {cause}")
-        self.spec = spec
-        self.cause = cause
-
-    def __reduce__(self) -> tuple[type["RunFailedError"], tuple[RunSpec, str]]:
-        return RunFailedError, (self.spec, self.cause)
-
-
 def run_all(
     specs: Sequence[RunSpec], traces: Traces, processes: int | None = None, on_turns: OnTurns | None = None
 ) -> list[RunResult]:
     """Run every spec; `processes` defaults to the cores this process may use. The first failure ends it all.
 
-    Raises what `run` raises, and RunFailedError where a run breaks off by a defect of the core or a policy.
+    Raises what `run` raises, RunFailedError where a run breaks off by a defect of the core or a policy, and
+    ChildProcessError where a process was killed.
     """
     if processes is None:
         processes = available_cores()
@@ -64,20 +53,10 @@ def _run_here(specs: Sequence[RunSpec], traces: Traces, on_turns: OnTurns | None
             if on_turns is not None and count % TURNS_A_REPORT == 0:
                 on_turns(turns)
 
-        results.append(run_one(spec, traces, ended))
+        results.append(run(spec, traces, ended))
         if on_turns is not None:
             on_turns(turns)
     return results
-
-
-def run_one(spec: RunSpec, traces: Traces, ended: Callable[[int], None] | None = None) -> RunResult:
-    """One run, with defects told as RunFailedError."""
-    try:
-        return run(spec, traces, ended)
-    except (ValueError, OSError):
-        raise
-    except Exception as error:
-        raise RunFailedError(spec, f"{type(error).__name__}: {error}") from error
 
 
 def longest_first(specs: Sequence[RunSpec], traces: Traces) -> list[int]:
@@ -102,25 +81,19 @@ def expected_turns(spec: RunSpec, traces: Traces) -> float:
 def _run_spread(
     specs: Sequence[RunSpec], traces: Traces, processes: int, on_turns: OnTurns | None
 ) -> list[RunResult]:
-    # Fresh interpreters: a fork would copy the state of whatever threads the caller has.
-    context = multiprocessing.get_context("spawn")
-    turns: Any = context.Array(c_uint64, len(specs), lock=False)
-    with ProcessPoolExecutor(processes, context, _prepare, (dict(traces), turns)) as pool:
+    turns: Any = multiprocessing.get_context("spawn").Array(c_uint64, len(specs), lock=False)
+    with process_pool(processes, _prepare, dict(traces), turns) as pool:
         futures: dict[int, Future[RunResult]] = {}
         for index in longest_first(specs, traces):
             futures[index] = pool.submit(_run_in_child, index, specs[index])
-        try:
-            pending: set[Future[RunResult]] = set(futures.values())
-            while pending:
-                done, pending = wait(pending, POLL_SECONDS, FIRST_COMPLETED)
-                for future in done:
-                    future.result()
-                if on_turns is not None:
-                    on_turns(list(turns))
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-    return [futures[index].result() for index in range(len(specs))]
+        pending: set[Future[RunResult]] = set(futures.values())
+        while pending:
+            done, pending = wait(pending, POLL_SECONDS, FIRST_COMPLETED)
+            for future in done:
+                future.result()
+            if on_turns is not None:
+                on_turns(list(turns))
+        return [futures[index].result() for index in range(len(specs))]
 
 
 class _Child:
@@ -132,19 +105,10 @@ class _Child:
 
 def _prepare(traces: Traces, turns: Any) -> None:
     _Child.traces, _Child.turns = traces, turns
-    Thread(target=_end_with_parent, name="end with parent", daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """A parent that is killed tells its children nothing: they would finish their runs, and then wait for ever."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 def _run_in_child(index: int, spec: RunSpec) -> RunResult:
     def ended(count: int) -> None:
         _Child.turns[index] = count
 
-    return run_one(spec, _Child.traces, ended)
+    return run(spec, _Child.traces, ended)
