@@ -266,7 +266,7 @@ def engines_alone(scene: Scene, log: Path) -> Numbers:
             name = command.session.partition("/")[2]  # behind the tenant
             if name in last:
                 played[name].answered(last[name])
-                played[name].next_turn += 1
+                played[name].advance()
             request = last[name] = played[name].request(command.turn)
             sent_at[command.turn] = entry.event.at
             if command.replica not in engines:
