@@ -55,6 +55,12 @@ from tao.enginemodel import ProfileError, load_profile, profile_names
 )
 @click.option("--kv-events-replay", metavar="ENDPOINT", help="Answer replay requests on this ZMQ endpoint.")
 @click.option("--kv-events-topic", default="kv-events", show_default=True, help="Topic of the KV events.")
+@click.option(
+    "--kv-events-echo/--no-kv-events-echo",
+    default=True,
+    show_default=True,
+    help="Whether KV events name the session of a request, as vLLM from 0.32 does.",
+)
 def command(  # noqa: PLR0917 - click passes them by name
     host: str,
     port: int,
@@ -67,6 +73,8 @@ def command(  # noqa: PLR0917 - click passes them by name
     kv_events: str | None,
     kv_events_replay: str | None,
     kv_events_topic: str,
+    *,
+    kv_events_echo: bool,
 ) -> None:
     """Serve a model of one replica over HTTP, in real time.
 
@@ -92,6 +100,7 @@ def command(  # noqa: PLR0917 - click passes them by name
         kv_events=kv_events,
         kv_events_replay=kv_events_replay,
         kv_events_topic=kv_events_topic,
+        kv_events_echo=kv_events_echo,
     )
     with contextlib.suppress(KeyboardInterrupt):
         _run(config)

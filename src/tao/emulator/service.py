@@ -27,7 +27,7 @@ class EmulatorConfig:
 
     `speed` is model seconds per wall-clock second; `kv_tokens` and `model` default to the profile's.
     `kv_events` and `kv_events_replay` are ZMQ endpoints to bind, such as tcp://127.0.0.1:*; `port` 0 lets
-    the system choose.
+    the system choose. `kv_events_echo`: whether events name the session of a request, as vLLM from 0.32 does.
     """
 
     profile: Profile
@@ -41,6 +41,7 @@ class EmulatorConfig:
     kv_events: str | None = None
     kv_events_replay: str | None = None
     kv_events_topic: str = "kv-events"
+    kv_events_echo: bool = True
     body_bytes_max: int = 64 * 1024 * 1024
 
     @property
@@ -73,7 +74,7 @@ class Service:
         answer = self._answer(turn, reply_id)
         reply = Reply(reply_id, turn.model or self.config.served_model, int(time.time()), turn, answer)
         session = turn.session_id or session_id
-        if session is not None and self.kv_events is not None:
+        if session is not None and self.kv_events is not None and self.config.kv_events_echo:
             self.kv_events.name_session(reply_id, session)
         request = Request(reply_id, turn.prompt, answer.tokens, answer.segments)
         try:

@@ -92,8 +92,10 @@ class KvFollower:
         self._apply(batch)
         return None
 
-    def replayed(self, frames: Sequence[bytes]) -> bool:
-        """A message of the replay; True once it has ended."""
+    def replayed(self, frames: Sequence[bytes], at: float | None = None) -> bool:
+        """A message of the replay at the time `at` (None: as the one that is kept); True once it has ended."""
+        if at is not None:
+            self.last_at = at
         batch = self._decoder.read_replayed(frames)
         if batch is None:
             self._resume("the engine does not keep them any more")
@@ -170,7 +172,7 @@ class KvFollower:
         self.unknown_kinds.update(batch.unknown if len(self.unknown_kinds) < 16 else ())
         overflows = self.index.overflows
         for event in batch.events:
-            self.index.apply(event)
+            self.index.apply(event, self.last_at or 0.0)
             if isinstance(event, AllCleared):
                 self._heard = Heard(cleared=True, lost=self._heard.lost)
         if self.index.overflows > overflows:

@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from tao.engines.kv_unnamed import UnnamedBlocks
 from tao.engines.kv_wire import AllCleared, BlocksRemoved, BlocksStored, KvEvent
 
 BLOCKS_MAX = 1 << 20
@@ -45,13 +46,17 @@ class Skipped:
 
 
 class BlockIndex:
-    """The cache of one engine core, as its events tell."""
+    """The cache of one engine core, as its events tell. `echoes`: whether it has named any session; where it has not,
+    `unnamed` are the blocks by which a request can be recognised (`adopt`).
+    """
 
     def __init__(self, blocks_max: int = BLOCKS_MAX) -> None:
         self.blocks_max = blocks_max
         self.block_tokens: int | None = None
         self.overflows = 0
         self.skipped = Skipped()
+        self.echoes = False
+        self.unnamed = UnnamedBlocks()
         self._group: int | None = None
         self._slots: dict[int, int] = {}
         self._free = array("I")
@@ -74,11 +79,11 @@ class BlockIndex:
         """Sessions whose chain is known."""
         return len(self._chains)
 
-    def apply(self, event: KvEvent) -> None:
-        """Take in what happened to the cache."""
+    def apply(self, event: KvEvent, at: float = 0.0) -> None:
+        """Take in what happened to the cache. `at`: when it was heard, for `unnamed`."""
         match event:
             case BlocksStored():
-                self._stored(event)
+                self._stored(event, at)
             case BlocksRemoved():
                 self._removed(event)
             case AllCleared():
@@ -94,6 +99,21 @@ class BlockIndex:
         changed, self._changed = self._changed, {}
         return {session: self.tokens(session) for session in changed}
 
+    def adopt(self, session: str, last: int, blocks: int) -> bool:
+        """The session's context is the chain of so many blocks that ends with `last`; False where it is not all there."""
+        found = self._line(last, blocks, self._chains.get(session))
+        if found is None:
+            return False
+        line, known = found
+        chain = self._chain(session)
+        for block in line[known:]:
+            self._share(self._slots[block], chain.number)
+        self._chained_blocks += len(line) - len(chain.hashes)
+        chain.hashes, chain.present = line, blocks
+        self._changed[session] = None
+        self._bound_chains(session)
+        return True
+
     def forget(self, session: str) -> None:
         """Drop a session's chain: it is over, or its context starts afresh."""
         chain = self._chains.pop(session, None)
@@ -108,15 +128,19 @@ class BlockIndex:
         self._chains.clear()
         self._names.clear()
         self._chained_blocks = 0
+        self.unnamed.clear()
         self._slots = {}
         for column in (self._free, self._parents, self._positions, self._owners):
             del column[:]
 
     # --- stored -----------------------------------------------------------------------------------------------------
 
-    def _stored(self, event: BlocksStored) -> None:
+    def _stored(self, event: BlocksStored, at: float) -> None:
         if not self._counts(event):
             return
+        if event.session is not None and not self.echoes:
+            self.echoes = True
+            self.unnamed.clear()
         if len(self._slots) + len(event.hashes) > self.blocks_max:
             self.overflows += 1
             self.clear()
@@ -127,7 +151,10 @@ class BlockIndex:
             self.skipped.orphans += len(event.hashes)
             if event.session is not None:
                 self.forget(event.session)  # its context has gone on from something unknown
+            self.unnamed.missed(at)
             return
+        if not self.echoes and event.hashes:
+            self.unnamed.stored(event, position, at)
         chain = None
         if event.session is not None:
             chain = self._chain(event.session)
@@ -177,9 +204,10 @@ class BlockIndex:
         """Let the chain go through the stored blocks; False where what lies before them is not known to the end."""
         before = len(chain.hashes)
         if position and not (position <= before and chain.hashes[position - 1] == event.parent):
-            line = self._line(event.parent or 0, position)
-            if line is None:
+            found = self._line(event.parent or 0, position)
+            if found is None:
                 return False
+            line, _ = found
             for block in line:
                 self._share(self._slots[block], chain.number)
             chain.hashes, chain.present = line, position
@@ -190,16 +218,21 @@ class BlockIndex:
         self._chained_blocks += len(chain.hashes) - before
         return True
 
-    def _line(self, block: int, blocks: int) -> array[int] | None:
-        """The chain that ends with `block`, from its first block on; None where a link is missing."""
+    def _line(self, block: int, blocks: int, chain: _Chain | None = None) -> tuple[array[int], int] | None:
+        """The chain of so many blocks that ends with `block`, from its first one on, and how many of them `chain` has in
+        the cache too; None where a link is missing.
+        """
         line = array("Q", bytes(8 * blocks))
         for position in range(blocks - 1, -1, -1):
+            if chain is not None and position < chain.present and chain.hashes[position] == block:
+                line[: position + 1] = chain.hashes[: position + 1]
+                return line, position + 1
             slot = self._slots.get(block)
             if slot is None or self._positions[slot] != position:
                 return None
             line[position] = block
             block = self._parents[slot]
-        return line
+        return line, 0
 
     def _put(self, block: int, parent: int, position: int, number: int) -> None:
         slot = self._slots.get(block)

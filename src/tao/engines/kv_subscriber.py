@@ -59,7 +59,9 @@ class KvSubscriber:
                 await socket.send_multipart((b"", start.to_bytes(8, "big")))
                 for _ in range(REPLAYED_BATCHES_MAX):
                     frames = await socket.recv_multipart()
-                    if self.follower.replayed(frames[1:]):  # the first one is empty, as REQ sockets want it
+                    if self.follower.replayed(
+                        frames[1:], self._clock()
+                    ):  # the first one is empty, as REQ sockets want it
                         return
                     await asyncio.sleep(0)
             self.follower.replay_failed(f"the replay had no end after {REPLAYED_BATCHES_MAX} batches")

@@ -2,8 +2,9 @@
 
 `CacheWatch` asks each replica that joins where it publishes, follows the streams, and tells ten times a second what has
 changed: the tokens of a session, an emptied cache, a watch that was lost. A replica that publishes nothing costs one
-question. What an engine calls a session is the name that the gateway gave it in the header of the request (`named`). It
-must not know what anybody concludes from it.
+question. What an engine calls a session is the name that the gateway gave it in the header of the request (`named`); of one
+that names nobody, turns are recognised by what they must have stored (`Unnamed`). It must not know what anybody concludes
+from it.
 """
 
 import asyncio
@@ -40,6 +41,7 @@ from tao.gateway.driver import Driver
 from tao.gateway.exchange import ClientRequest
 from tao.gateway.kvsources import FoundSources, SourceFinder
 from tao.gateway.sessionnames import HEADER, SessionNames
+from tao.gateway.unnamed import Ended, Served
 from tao.gateway.watchedcache import NOT_ASKED, Watched, described
 from tao.gateway.wire import lenient
 from tao.gateway.wire.requests import ParsedRequest
@@ -60,7 +62,7 @@ class CacheWatch:
         self._finder = finder
         self._blocks_max = blocks_max
         self._watched: dict[ReplicaId, Watched] = {}
-        self._turns: dict[TurnId, tuple[SessionId, ReplicaId, float]] = {}
+        self._turns: dict[TurnId, Served] = {}
         self._context: zmq.asyncio.Context | None = None
         self._telling = False
         self._new_weights_until: float | None = None
@@ -107,7 +109,7 @@ class CacheWatch:
         for command in commands:
             match command:
                 case DispatchTurn(turn=turn, session=session, replica=replica):
-                    self._turns[turn] = session, replica, asyncio.get_running_loop().time()
+                    self._dispatched(turn, session, replica)
                 case RefuseTurn(turn=turn):
                     self._turns.pop(turn, None)
                 case CloseSession(session=session):
@@ -142,6 +144,8 @@ class CacheWatch:
                     counted = asdict(follower.figures) | {"blocks": follower.index.blocks}
                     for name, count in counted.items():
                         sums[name] = sums.get(name, 0) + count
+                sums["recognised"] = watched.unnamed.recognised
+                sums["unrecognised"] = watched.unnamed.unrecognised
                 yield watched.replica, {"live": float(watched.live), **sums}
 
     # --- inside: replicas -------------------------------------------------------------------------------------------
@@ -215,32 +219,68 @@ class CacheWatch:
 
     # --- inside: sessions -------------------------------------------------------------------------------------------
 
+    def _dispatched(self, turn: TurnId, session: SessionId, replica: ReplicaId) -> None:
+        now = asyncio.get_running_loop().time()
+        watched = self._watched.get(replica)
+        if watched is not None and session in watched.unnamed:
+            watched.unnamed.found(session, watched.indexes)  # before its next blocks come
+        view = self._driver.scheduler.view
+        known, its = view.sessions.get(session), view.turns.get(turn)
+        leads = known is not None and known.side_of is None and its is not None and its.leads
+        self._turns[turn] = Served(session, replica, now, its.line if its is not None and leads else None)
+
     def _settled(self, turn: TurnId, usage: Usage | None) -> None:
         """A turn has ended: its evidence is what the turn said, until the stream is looked at again."""
         served = self._turns.pop(turn, None)
         if served is None:
             return
-        session, replica, since = served
-        watched = self._watched.get(replica)
+        watched = self._watched.get(served.replica)
         if watched is None or not watched.streams:
             return
-        watched.dirty[session] = None
+        watched.dirty[served.session] = None
+        if not watched.echoes and served.line is not None:
+            self._look_for(watched, served, usage)
         new_tokens = (
             0 if usage is None else usage.prompt_tokens + usage.output_tokens - (usage.cached_tokens or 0)
         )
         if new_tokens >= STORES_TOKENS_MIN and len(watched.streams) == 1:  # of several ranks, who knows which
-            watched.streams[0].follower.expect(since, asyncio.get_running_loop().time())
+            watched.streams[0].follower.expect(served.since, asyncio.get_running_loop().time())
+
+    def _look_for(self, watched: Watched, served: Served, usage: Usage | None) -> None:
+        """Recognise the blocks of a turn from now on; where it does not tell how many they are, know none any more."""
+        name, line = self.names.name(served.session), self._line(served.session)
+        if usage is None or usage.cached_tokens is None or line is None or line != served.line:
+            watched.unnamed.drop(served.session)
+            watched.forget(name)
+            return
+        watched.unnamed.wait(Ended.of(served, name, usage))
+
+    def _line(self, session: SessionId) -> int | None:
+        known = self._driver.scheduler.view.sessions.get(session)
+        return None if known is None else known.line
 
     def _forget_session(self, session: SessionId) -> None:
         for watched in self._watched.values():
-            for stream in watched.streams:
-                stream.follower.index.forget(self.names.name(session))
+            watched.unnamed.drop(session)
+            watched.forget(self.names.name(session))
+
+    def _recognise(self, watched: Watched, now: float) -> None:
+        """Tell whose the blocks are that nobody named."""
+        for turn in list(watched.unnamed):
+            if self._line(turn.session) != turn.line:
+                self._forget_session(turn.session)
+        watched.unnamed.look(watched.indexes)
+        on_it = [served.since for served in self._turns.values() if served.replica == watched.replica]
+        oldest = min([*on_it, *(turn.since for turn in watched.unnamed)], default=now)
+        for index in watched.indexes:
+            index.unnamed.forget_before(oldest)
 
     def _tell(self, watched: Watched) -> None:
         now = asyncio.get_running_loop().time()
         cleared = False
         lost: str | None = None
         sessions, watched.dirty = watched.dirty, {}
+        self._recognise(watched, now)
         for stream in watched.streams:
             stream.follower.listen(now)
             heard = stream.follower.take_heard()
@@ -257,7 +297,10 @@ class CacheWatch:
             self._feed(CacheWatchLost(at, watched.replica))
         self._say(watched, lost)
         for session in sessions:
-            self._tell_session(watched, session, at)
+            if session in watched.unnamed:
+                watched.dirty[session] = None  # until its blocks are known, what its turn said counts
+            else:
+                self._tell_session(watched, session, at)
 
     def _say(self, watched: Watched, lost: str | None) -> None:
         said = lost or watched.problem

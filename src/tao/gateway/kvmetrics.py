@@ -23,6 +23,14 @@ WATCH = (
     Described("tao_kv_events_restarts_total", "Times that the publisher started anew", _REPLICA),
     Described("tao_kv_events_unreadable_total", "Messages that are no batch", _REPLICA),
     Described("tao_kv_events_other_topics_total", "Messages under another topic", _REPLICA),
+    Described(
+        "tao_kv_events_recognised_total",
+        "Turns whose blocks the engine did not name and that were recognised by their lengths",
+        _REPLICA,
+    ),
+    Described(
+        "tao_kv_events_unrecognised_total", "Such turns of which nothing could be told for sure", _REPLICA
+    ),
 )
 
 

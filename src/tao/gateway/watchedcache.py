@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field
 
 from tao.core.ids import ReplicaId, SessionId
 from tao.engines import KvSubscriber
+from tao.engines.kv_index import BlockIndex
+from tao.gateway.unnamed import Unnamed
 
 NOT_ASKED = "not asked yet"
 """Why a replica that has just come is not watched: a state of the first moment, no problem."""
@@ -22,6 +24,7 @@ class Watched:
     streams: list[KvSubscriber] = field(default_factory=list)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     dirty: dict[SessionId, None] = field(default_factory=dict)
+    unnamed: Unnamed = field(default_factory=Unnamed)
     told: str | None = None  # the last problem that was logged
 
     @property
@@ -35,6 +38,21 @@ class Watched:
         followers = [stream.follower for stream in self.streams]
         return self.why or next((f.problem for f in followers if f.problem is not None), None)
 
+    @property
+    def indexes(self) -> list[BlockIndex]:
+        """What is known of the blocks of each rank."""
+        return [stream.follower.index for stream in self.streams]
+
+    @property
+    def echoes(self) -> bool:
+        """Whether the engine says whose blocks it stores."""
+        return any(index.echoes for index in self.indexes)
+
+    def forget(self, name: str) -> None:
+        """Forget a session's blocks on all ranks."""
+        for index in self.indexes:
+            index.forget(name)
+
     def reset(self) -> None:
         """Forget what its streams have told."""
         for stream in self.streams:
@@ -42,7 +60,7 @@ class Watched:
 
     def tokens(self, name: str) -> int | None:
         """What the replica holds of a session, on the rank that holds most; None where no stream knows its blocks."""
-        known = [stream.follower.index.tokens(name) for stream in self.streams]
+        known = [index.tokens(name) for index in self.indexes]
         return max((tokens for tokens in known if tokens is not None), default=None)
 
 
@@ -52,6 +70,9 @@ def described(watched: Watched) -> dict[str, object]:
         "replica": watched.replica,
         "live": watched.live,
         "problem": watched.problem,
+        "echoes": watched.echoes,
+        "recognised": watched.unnamed.recognised,
+        "unrecognised": watched.unnamed.unrecognised,
         "streams": [_described_stream(stream) for stream in watched.streams],
     }
 
