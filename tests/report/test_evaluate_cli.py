@@ -8,6 +8,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tao.cli import main
+from tao.report.evaluation import PointResult
+from tao.report.page import sections
+from tao.report.suite import parse_suite, points_of
 
 SUITE = """
 name = "mine"
@@ -104,6 +107,43 @@ def test_a_folder_of_traces(tmp_path: Path) -> None:
     document = json.loads((tmp_path / "mine.json").read_text())
     assert document["stand_ins"] == {}
     assert "--quick --traces" in (tmp_path / "mine.html").read_text()
+
+
+def test_points_that_differ_in_more_than_the_axis_are_shown_apart(tmp_path: Path) -> None:
+    """What docs/evaluation.md shows: workers on the axis, and variants beside."""
+    suite = tmp_path / "mine.toml"
+    variants = 'variants = [{name = "as it is"}, {name = "slow prefill", prefill = 1.3}]'
+    suite.write_text(SUITE.replace("seeds = 3", "seeds = 1") + variants)
+    result = tao(str(suite), "--out", str(tmp_path), "--processes", "1")
+    assert result.exit_code == 0, result.output
+    text = (tmp_path / "mine.html").read_text()
+    titles = ("two replicas: as it is", "two replicas: slow prefill")
+    assert re.findall("<h2>(two replicas.*)</h2>", text) == list(titles)
+    for title in titles:
+        part = text[text.index(f"<h2>{title}</h2>") :]
+        figures = part[part.index("<h3>Figures</h3>") : part.index("<h3>Against")]
+        assert len(re.findall("<i>unlimited memory</i>", figures)) == 2  # one for each number of workers
+
+
+def test_points_of_a_sweep_over_variants_are_shown_by_load() -> None:
+    variants = 'variants = [{name = "as it is"}, {name = "slow prefill", prefill = 1.3}]'
+    suite = parse_suite(SUITE.replace("[[setting]]", 'sweeps = "variants"\n[[setting]]') + variants, "t")
+    results = [PointResult(point, {}, [], ()) for point in points_of(suite)]
+    told = [(title, [one.point.x for one in points]) for title, points in sections(results, "variants")]
+    assert told == [
+        ("two replicas: 2 replicas, 2 workers", ["as it is", "slow prefill"]),
+        ("two replicas: 2 replicas, 8 workers", ["as it is", "slow prefill"]),
+    ]
+
+
+def test_where_reports_go_is_looked_at_first(tmp_path: Path) -> None:
+    suite = tmp_path / "mine.toml"
+    suite.write_text(SUITE)
+    result = tao(str(suite), "--out", str(suite))
+    assert (result.exit_code, "cannot make the folder" in result.output) == (2, True)
+    assert "runs" not in result.output
+    result = tao(str(suite), str(suite), "--out", str(tmp_path))
+    assert (result.exit_code, "two suites are named 'mine'" in result.output) == (2, True)
 
 
 @pytest.mark.parametrize(

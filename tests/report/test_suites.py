@@ -1,5 +1,7 @@
 """Suites as data: those of the package are sound, their small forms are small, and wrong ones are named."""
 
+from pathlib import Path
+
 import pytest
 
 from tao.policies import make_policy
@@ -124,6 +126,46 @@ def test_small_settings_keep_the_pressure() -> None:
         (("name =", "nome ="), "nome"),
         (("[8, 16, 32]", "[0]"), "concurrency"),
         (("replicas = [4]", "replicas = [4, 8]"), "same length"),
+        (("replicas = [4]", "replicas = []"), "'s': replicas: none is named"),
+        (("replicas = [4]", "replicas = [4, 4, 8]\nvariants = []"), "'s': variants: none is named"),
+        (("[8, 16, 32]", "[]"), "'s': concurrency: none is named"),
+        (("[8, 16, 32]", "[8, 16, 8]"), "'s': concurrency: a number is there twice"),
+        (
+            ("replicas = [4]\nconcurrency = [8,", "replicas = [1, 2, 4]\nconcurrency = [16,"),
+            "same number of workers",
+        ),
+        (('traces = ["x"]', "traces = []"), "'s': traces: none is named"),
+        (('traces = ["x"]', 'traces = ["x", "x"]'), "'s': traces: x is there twice"),
+        (('["tao", "thunderagent"]', '["tao", "tao", "thunderagent"]'), "policies: tao is there twice"),
+        (
+            ('["tao", "thunderagent"]\nbaselines = ["thunderagent"]', "[]\nbaselines = []"),
+            "policies: none is named",
+        ),
+        (('["tao",', '["toa",'), "policies: no policy is named 'toa'; did you mean 'tao'"),
+        (('["tao",', '["nowhere:Mine",'), "policies: there is no module 'nowhere'"),
+        (
+            ("sessions = 30", 'variants = [{name = "v", policies = ["toa"]}]'),
+            "policies of variant 'v': no policy",
+        ),
+        (("sessions = 30", 'variants = [{name = "v"}, {name = "v"}]'), "variant names: v is there twice"),
+        (("sessions = 30", 'variants = [{name = "v", decode = inf}]'), "decode"),
+        (("sessions = 30", 'variants = [{name = "v", kv = nan}]'), "kv"),
+        (("sessions = 30", "sessions = 10_000_000"), "sessions"),
+        (("sessions = 30", "hold_seconds_max = nan"), "hold_seconds_max"),
+        (("sessions = 30", "kv_tokens = 1"), "kv_tokens"),
+        (("sessions = 30", "system_tokens = -1"), "system_tokens"),
+        (("[[setting]]", "seeds = 1001\n[[setting]]"), "seeds"),
+        (
+            ("[[setting]]", 'quick = {settings = ["none"]}\n[[setting]]'),
+            "quick.settings that are no settings of it: none",
+        ),
+        (
+            ("[[setting]]", 'quick = {policies = ["aimd"]}\n[[setting]]'),
+            "quick.policies that are no policies of it: aimd",
+        ),
+        (('name = "mine"', 'name = "../mine"'), "names the report's files"),
+        (('name = "mine"', 'name = ""'), "names the report's files"),
+        (('name = "mine"', f"name = {'[' * 5000}"), "nested too deeply"),
         (('baselines = ["thunderagent"]', 'baselines = ["dynamo-kv"]'), "dynamo-kv"),
         (("title", "[title"), "suite wrong.toml"),
         (("name =", 'kind = "other"\nname ='), "other"),
@@ -132,6 +174,33 @@ def test_small_settings_keep_the_pressure() -> None:
 def test_a_wrong_suite_is_named(change: tuple[str, str], says: str) -> None:
     with pytest.raises(SuiteError, match=says.replace("[", r"\[")):
         parse_suite(TEXT.replace(*change, 1), "wrong.toml")
+
+
+def test_settings_of_one_name_are_refused() -> None:
+    twice = TEXT + TEXT[TEXT.index("[[setting]]") :]
+    with pytest.raises(SuiteError, match="setting names: s is there twice"):
+        parse_suite(twice, "wrong.toml")
+
+
+def test_a_setting_that_cannot_be_run_is_named() -> None:
+    for change, says in (
+        (("sessions = 30", 'variants = [{name = "v", kv = 1e-6}]'), "suite mine: 's': 0 KV tokens"),
+        (("qwen3-32b-tp2-h100", "h900"), "suite mine: 's': unknown profile"),
+        (
+            ("sessions = 30", 'variants = [{name = "v", tool_delay_seconds = [5.0, 2.0]}]'),
+            "'s': a tool delay needs",
+        ),
+    ):
+        with pytest.raises(SuiteError, match=says):
+            list(cases_of(parse_suite(TEXT.replace(*change), "t"), {"x": 9}))
+    with pytest.raises(SuiteError, match="x: no session is in there"):
+        list(cases_of(parse_suite(TEXT, "t"), {"x": 0}))
+
+
+def test_a_file_with_a_byte_order_mark(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(TEXT, encoding="utf-8-sig")
+    assert load_suite(str(file)).name == "mine"
 
 
 SNAPSHOTS = TEXT.replace('baselines = ["thunderagent"]', 'solvers = ["exact", "bfd"]\nkind = "snapshots"')

@@ -79,6 +79,7 @@ def command(  # noqa: PLR0917 - click passes options as they are named
         require_plots()
         names = suite_names() if suites == ("all",) else suites
         chosen = [(name, load_suite(name)) for name in names]
+        _check_names([suite.name for _, suite in chosen])
         resources = Resources(_traces_folder(traces_dir), snapshots_dir, processes, ray_address)
         make_folder(out)
         sound = True
@@ -98,6 +99,15 @@ def command(  # noqa: PLR0917 - click passes options as they are named
         raise click.UsageError(str(error)) from error
     if not sound:
         sys.exit(1)
+
+
+def _check_names(names: list[str]) -> None:
+    """A report is named after its suite: one would replace another."""
+    twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    if twice:
+        raise click.UsageError(
+            f"two suites are named {twice[0]!r}: the report of one would replace the other's"
+        )
 
 
 def _traces_folder(given: Path | None) -> Path | None:

@@ -22,7 +22,7 @@ from tao.report.decisions import Decision, DecisionGroup, JointEvaluation, decid
 from tao.report.evaluation import CELLS, Evaluation, evaluation_of
 from tao.report.page import page
 from tao.report.statistics import Verdict
-from tao.report.suite import AnySuite, PolicySuite, SnapshotSuite, Suite, SuiteError, cases_of
+from tao.report.suite import AnySuite, Point, PolicySuite, SnapshotSuite, Suite, SuiteError, cases_of
 from tao.sim.processes import process_pool
 from tao.sim.sweep import available_cores
 from tao.traces import TraceSession, sample_path
@@ -132,12 +132,20 @@ def _record(
     homes = [folder / str(number) for number in range(len(cases))]
     specs = [replace(case.spec, snapshots_dir=str(home)) for case, home in zip(cases, homes, strict=True)]
     run_with_progress(specs, traces, resources.processes)
-    titles = [f"{case.point.setting.name}, {case.point.x} {suite.sweeps}, {case.policy}" for case in cases]
+    titles = [
+        f"{case.point.setting.name}, {_told(case.point, suite.sweeps)}, {case.policy}" for case in cases
+    ]
     titles = [
         f"{title}, seed {case.seed}" if suite.seeds > 1 else title
         for title, case in zip(titles, cases, strict=True)
     ]
     return [(title, _files(home)) for title, home in zip(titles, homes, strict=True)], stand_ins
+
+
+def _told(point: Point, sweeps: str) -> str:
+    """What sets a point apart from the others of its setting."""
+    load = f"{point.concurrency} workers" if sweeps == "variants" else f"{point.x} {sweeps}"
+    return load if len(point.setting.variants) == 1 else f"{load}, {point.variant.name}"
 
 
 def _folders(root: Path) -> list[tuple[str, list[Path]]]:

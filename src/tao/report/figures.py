@@ -22,6 +22,9 @@ FLOOR_COLOUR = "#999999"
 FLOOR = "unlimited memory"
 PLOTTED = tuple(m for m in METRICS if m.key in {"latency", "ttft", "decode", "hit", "tool_end", "hold"})
 LOGARITHMIC = frozenset({"ttft", "tool_end"})
+TICKS = tuple(first * 10.0**power for power in range(-4, 6) for first in (1, 2, 5))
+"""Of a logarithmic axis: by itself the library writes the first digit alone between powers of ten."""
+
 COLUMNS = 3
 PANEL_HEIGHT = 320
 SEEDS_DRAWN = 3
@@ -32,7 +35,7 @@ class PlotsMissingError(RuntimeError):
     """The plotting library is not installed."""
 
     def __init__(self) -> None:
-        super().__init__("the report's plots need plotly: pip install 'tao-serve[report]'")
+        super().__init__("the report's plots need plotly: pip install plotly")
 
 
 def require_plots() -> None:
@@ -70,7 +73,11 @@ def setting_plot(points: Sequence[PointResult], axis: str, colours: dict[str, st
         place = {"row": number // COLUMNS + 1, "col": number % COLUMNS + 1}
         _draw(figure, place, points, metric, colours, as_bars=as_bars)
         log = metric.key in LOGARITHMIC and not as_bars  # a bar has to begin at zero
-        vertical = {"type": "log"} if log else {"rangemode": "tozero"}
+        vertical = (
+            {"type": "log", "tickvals": TICKS, "ticktext": [f"{tick:g}" for tick in TICKS]}
+            if log
+            else {"rangemode": "tozero"}
+        )
         figure.update_yaxes(**vertical, **place)
     figure.update_xaxes(type="category")
     if axis != "variants":

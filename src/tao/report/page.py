@@ -31,8 +31,8 @@ def page(evaluation: Evaluation, command: str, date: str) -> str:
         "cell a policy is compared with the best of the baselines other than itself, paired by seed; a win or a loss "
         "needs a 95 % confidence interval of the difference that leaves out zero.</p>",
     ]
-    for number, (setting, points) in enumerate(_by_setting(evaluation.points)):
-        parts += _setting(setting, points, suite.sweeps, colours, f"plot-{number}")
+    for number, (title, points) in enumerate(sections(evaluation.points, suite.sweeps)):
+        parts += _section(title, points, suite.sweeps, colours, f"plot-{number}")
     return document(suite.title, parts, figures.library())
 
 
@@ -77,16 +77,25 @@ def _name(evaluation: Evaluation, policy: str) -> str:
     return escape(policy) + mark
 
 
-def _by_setting(points: Iterable[PointResult]) -> list[tuple[Setting, list[PointResult]]]:
-    found: dict[Setting, list[PointResult]] = {}
-    for point in points:
-        found.setdefault(point.point.setting, []).append(point)
-    return list(found.items())
+def sections(points: Iterable[PointResult], axis: str) -> list[tuple[str, list[PointResult]]]:
+    """The points that are shown together, by title: those of one setting that differ in nothing but what the axis shows."""
+    found: dict[Setting, dict[str, list[PointResult]]] = {}
+    for one in points:
+        point = one.point
+        load = f"{point.replicas} replicas, {point.concurrency} workers"
+        apart = load if axis == "variants" else point.variant.name
+        found.setdefault(point.setting, {}).setdefault(apart, []).append(one)
+    return [
+        (setting.name if len(parts) == 1 else f"{setting.name}: {apart}", together)
+        for setting, parts in found.items()
+        for apart, together in parts.items()
+    ]
 
 
-def _setting(
-    setting: Setting, points: Sequence[PointResult], axis: str, colours: dict[str, str], name: str
+def _section(
+    title: str, points: Sequence[PointResult], axis: str, colours: dict[str, str], name: str
 ) -> list[str]:
+    setting = points[0].point.setting
     traces = ", ".join(setting.traces)
     stands_for = f" In the place of: {setting.stands_for}." if setting.stands_for else ""
     run = next(iter(points[0].runs.values()))[0]
@@ -96,7 +105,7 @@ def _setting(
         f"one replica: {run.spec.replica_kv_tokens:,} tokens; bound on waiting {setting.hold_seconds_max:g} s.{stands_for}"
     )
     return [
-        f"<h2>{escape(setting.name)}</h2>",
+        f"<h2>{escape(title)}</h2>",
         f"<p>{escape(text)}</p>",
         f'<div class="plot">{figures.setting_plot(points, axis, colours, name)}</div>',
         "<h3>Figures</h3>",

@@ -9,7 +9,8 @@ from typing import TypeVar
 import msgspec
 
 from tao.enginemodel import load_profile
-from tao.report.suite import PolicySuite, Quick, Setting, SuiteT, pairs_of
+from tao.report.suite import PolicySuite, Quick, Setting, SuiteT
+from tao.report.suitecheck import pairs_of
 
 T = TypeVar("T")
 SMALL = " (made small)"

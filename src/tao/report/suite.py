@@ -6,7 +6,7 @@ decisions that the runs had to take. It must not know how runs are made or shown
 """
 
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -17,15 +17,17 @@ from msgspec import Meta, Struct, field
 
 from tao.core import SchedulerSettings
 from tao.enginemodel import Profile, load_profile
-from tao.planning import SOLVERS
-from tao.sim.run import Order, RunSpec
+from tao.report.suitecheck import TOLD_RETURNS, complaints, pairs_of
+from tao.sim.run import UNLIMITED_KV_TOKENS, Order, RunSpec
 from tao.sim.scaling import scaled
 from tao.sim.workload import ClosedLoop, WorkloadSettings
+from tao.traces.model import SECONDS_MAX, Tokens
 
-TOLD_RETURNS = "+told-returns"
-
-Count = Annotated[int, Meta(ge=1)]
-Factor = Annotated[float, Meta(gt=0)]
+Count = Annotated[int, Meta(ge=1, le=1_000_000)]
+KvTokens = Annotated[int, Meta(ge=16, le=UNLIMITED_KV_TOKENS)]
+Factor = Annotated[float, Meta(gt=0, le=1000.0)]
+Replicas = Annotated[int, Meta(ge=1, le=1024)]
+Seeds = Annotated[int, Meta(ge=1, le=1000)]
 
 
 class SuiteError(ValueError):
@@ -54,11 +56,11 @@ class Setting(Struct, frozen=True, forbid_unknown_fields=True):
     traces: tuple[str, ...]
     concurrency: tuple[Count, ...]
     stands_for: str = ""
-    replicas: tuple[Count, ...] = (1,)
+    replicas: tuple[Replicas, ...] = (1,)
     sessions: Count = 500
-    kv_tokens: Count | None = None
-    system_tokens: int = 0
-    hold_seconds_max: float = 300.0
+    kv_tokens: KvTokens | None = None
+    system_tokens: Tokens = 0
+    hold_seconds_max: Annotated[float, Meta(gt=0, le=SECONDS_MAX)] = 300.0
     variants: tuple[Variant, ...] = (Variant("as it is"),)
 
 
@@ -67,7 +69,7 @@ class Quick(Struct, frozen=True, forbid_unknown_fields=True):
 
     shrink: Count = 4
     points: Count = 1
-    seeds: Count = 2
+    seeds: Seeds = 2
     settings: tuple[str, ...] = ()
     policies: tuple[str, ...] = ()
 
@@ -83,7 +85,7 @@ class Suite(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_f
     description: str
     policies: tuple[str, ...]
     settings: Annotated[tuple[Setting, ...], Meta(min_length=1)] = field(name="setting")
-    seeds: Count = 5
+    seeds: Seeds = 5
     sweeps: Literal["workers", "replicas", "variants"] = "workers"
     quick: Quick = Quick()
 
@@ -99,7 +101,7 @@ class SnapshotSuite(Suite, frozen=True, kw_only=True, tag="snapshots"):
 
     solvers: tuple[str, ...]
     reference: str = "exact"
-    seeds: Count = 1
+    seeds: Seeds = 1
 
 
 AnySuite = PolicySuite | SnapshotSuite
@@ -140,7 +142,7 @@ def load_suite(name_or_path: str) -> AnySuite:
     """A suite by name, or from a TOML file when the argument ends in `.toml`. Raises SuiteError."""
     if name_or_path.endswith(".toml"):
         try:
-            return parse_suite(Path(name_or_path).read_text(encoding="utf-8"), name_or_path)
+            return parse_suite(Path(name_or_path).read_text(encoding="utf-8-sig"), name_or_path)
         except (OSError, UnicodeDecodeError) as error:
             raise SuiteError(f"suite file {name_or_path} cannot be read: {error}") from error
     if name_or_path not in suite_names():
@@ -154,25 +156,14 @@ def parse_suite(text: str, origin: str) -> AnySuite:
     """Parse the TOML text of a suite; `origin` names it in errors (SuiteError). Its kind is `policies` if it says none."""
     try:
         suite: AnySuite = msgspec.convert({"kind": "policies", **tomllib.loads(text)}, AnySuite)
+    except RecursionError as error:
+        raise SuiteError(f"suite {origin}: nested too deeply") from error
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise SuiteError(f"suite {origin}: {error}") from error
-    for setting in suite.settings:
-        if len(setting.replicas) > 1 and len(setting.replicas) != len(setting.concurrency):
-            raise SuiteError(
-                f"suite {origin}: {setting.name!r}: replicas and concurrency need the same length"
-            )
-    if isinstance(suite, PolicySuite):
-        _check_names(origin, "baselines that are no policies of it", suite.baselines, suite.policies)
-    else:
-        _check_names(origin, "solvers that do not exist", suite.solvers, tuple(SOLVERS))
-        _check_names(origin, "a reference that is no solver of it", (suite.reference,), suite.solvers)
+    wrong = next(complaints(suite), None)
+    if wrong is not None:
+        raise SuiteError(f"suite {origin}: {wrong}")
     return suite
-
-
-def _check_names(origin: str, wrong: str, names: Sequence[str], known: Sequence[str]) -> None:
-    missing = [name for name in names if name not in known]
-    if missing:
-        raise SuiteError(f"suite {origin}: {wrong}: {', '.join(missing)}; known: {', '.join(known)}")
 
 
 def with_seeds(suite: SuiteT, seeds: int) -> SuiteT:
@@ -202,8 +193,13 @@ def cases_of(suite: Suite, available: dict[str, int]) -> Iterator[Case]:
     """
     for point in points_of(suite):
         total = sum(available[name] for name in point.setting.traces)
+        if not total:
+            raise SuiteError(f"{', '.join(point.setting.traces)}: no session is in there")
         for seed in range(suite.seeds):
-            base = _spec(point, seed, repeats=-(-point.sessions // total))
+            try:
+                base = _spec(point, seed, repeats=-(-point.sessions // total))
+            except ValueError as error:
+                raise SuiteError(f"suite {suite.name}: {point.setting.name!r}: {error}") from error
             for policy in point.variant.policies or suite.policies:
                 yield Case(point, policy, seed, _played_by(policy, base))
             if isinstance(suite, PolicySuite):
@@ -240,10 +236,3 @@ def _played_by(policy: str, base: RunSpec) -> RunSpec:
 
 def _profile(setting: Setting, variant: Variant) -> Profile:
     return scaled(load_profile(setting.profile), decode=variant.decode, prefill=variant.prefill)
-
-
-def pairs_of(setting: Setting) -> list[tuple[int, int]]:
-    """Replicas and workers of each point of a setting."""
-    if len(setting.replicas) == 1:
-        return [(setting.replicas[0], workers) for workers in setting.concurrency]
-    return list(zip(setting.replicas, setting.concurrency, strict=True))

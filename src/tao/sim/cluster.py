@@ -42,7 +42,7 @@ def run_all_on_ray(
 
 def _connected(address: str) -> Any:
     if find_spec("ray") is None:
-        raise ClusterError("--ray needs Ray: pip install 'tao-serve[ray]'")
+        raise ClusterError("--ray needs Ray: pip install ray")
     ray = importlib.import_module("ray")
     try:
         ray.init(address=address, log_to_driver=False, logging_level="error")
