@@ -59,6 +59,11 @@ def test_own_file(tmp_path: Path) -> None:
         ("fixed_ms = 12.3", "", "missing required field `fixed_ms`"),
         ("fixed_ms = 12.3", "fixed_ms = -1.0", "prefill.fixed_ms must not be negative"),
         ("fixed_ms = 12.3", "fixed_ms = nan", "prefill.fixed_ms must not be negative"),
+        ("fixed_ms = 12.3", "fixed_ms = 1e308", "prefill.fixed_ms must not be negative, nor above 1e"),
+        ("kv_tokens = 320_000", f"kv_tokens = {10**20}", "memory.kv_tokens must be above 0 and at most 1e"),
+        ("16.5, 19.6]", "16.5, inf]", "decode.base_ms must be above 0 and at most"),
+        ('name = "qwen3-32b-tp2-h100"', 'name = ""', "name must not be empty"),
+        ("[memory]", f"a = {'[' * 5000}", "nested too deeply"),
         ("fixed_ms", "fixedms", "unknown field `fixedms`"),
         ("kv_tokens = 320_000", "kv_tokens = 0", "memory.kv_tokens must be above 0"),
         ("[1, 8, 16", "[8, 1, 16", "decode.base_batch must rise"),
@@ -72,6 +77,12 @@ def test_errors_name_the_key(old: str, new: str, message: str) -> None:
     assert old in text
     with pytest.raises(ProfileError, match=message):
         parse_profile(text.replace(old, new), "own.toml")
+
+
+def test_a_file_with_a_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text(FILE.read_text(), encoding="utf-8-sig")
+    assert load_profile(str(path)) == load_profile(str(FILE))
 
 
 def test_unknown_names_and_missing_files(tmp_path: Path) -> None:

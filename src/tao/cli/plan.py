@@ -24,6 +24,7 @@ from tao.planning import (
     solve,
 )
 from tao.planning.snapshot import SNAPSHOT_BYTES_MAX
+from tao.report.terminal import shown
 
 BAR_CELLS = 10
 NAMES_MAX = 8
@@ -70,7 +71,7 @@ def command(snapshot: str, solver: str, time_limit: float | None, as_json: bool)
     if as_json:
         click.echo(json.dumps(answer_fields(answer), ensure_ascii=False))
     else:
-        _show(problem, answer, Console())
+        _show(problem, answer, Console(markup=False, emoji=False))
 
 
 def _show(problem: Problem, answer: Answer, console: Console) -> None:
@@ -106,13 +107,13 @@ def _replicas(problem: Problem, answer: Answer) -> Table:
         used = sum(weights[session] for session in sessions)
         slots = "-" if knapsack.slots is None else f"{len(sessions)}/{knapsack.slots}"
         table.add_row(
-            Text(knapsack.id),
+            Text(shown(knapsack.id)),
             Text(bar(used, knapsack.capacity_tokens)),
             f"{used:,}",
             f"{knapsack.capacity_tokens:,}",
             slots,
             str(len(sessions)),
-            Text(_names(sessions)),
+            Text(shown(_names(sessions))),
         )
     return table
 

@@ -22,7 +22,7 @@ from tao.report.prediction import (
     train,
 )
 from tao.report.predictionscore import Score
-from tao.report.terminal import console_for_tables
+from tao.report.terminal import console_for_tables, shown
 from tao.traces import TraceError, path_named, read_trace
 
 TOOLS_SHOWN = 15
@@ -139,7 +139,7 @@ def _by_tool(report: PredictorReport) -> Table:
     _columns(table, "tool")
     ranked = sorted(report.by_tool.items(), key=lambda item: (-item[1].calls, item[0]))
     for name, score in ranked[:TOOLS_SHOWN]:
-        table.add_row(name, *_cells(score))
+        table.add_row(shown(name), *_cells(score))
     return table
 
 

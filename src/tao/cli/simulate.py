@@ -33,10 +33,15 @@ from tao.traces import SkippedLines, TraceError
 from tao.traces.model import SECONDS_MAX, TOKENS_MAX
 
 CONCURRENCY = 16
+CONCURRENCY_MAX = 1_000_000
+ARRIVALS_A_SECOND = (1e-6, 1e6)
+FITTED_MAX = 1_000_000
 
 
-def number_list(kind: type[int] | type[float]) -> Callable[..., tuple[int | float, ...] | None]:
-    """An option's callback: numbers above 0, separated by commas."""
+def number_list(
+    kind: type[int] | type[float], least: float, most: float
+) -> Callable[..., tuple[int | float, ...] | None]:
+    """An option's callback: numbers from least to most, separated by commas; the same one again counts once."""
 
     def convert(
         ctx: click.Context, param: click.Parameter, value: str | None
@@ -44,11 +49,13 @@ def number_list(kind: type[int] | type[float]) -> Callable[..., tuple[int | floa
         if value is None:
             return None
         try:
-            numbers = tuple(kind(part) for part in value.split(",") if part.strip())
+            numbers = tuple(dict.fromkeys(kind(part) for part in value.split(",") if part.strip()))
         except ValueError:
             numbers = ()
-        if not numbers or any(not 0 < number < float("inf") for number in numbers):
-            raise click.BadParameter(f"{value!r}: give numbers above 0, separated by commas", ctx, param)
+        if not numbers or not all(least <= number <= most for number in numbers):
+            raise click.BadParameter(
+                f"{value!r}: give numbers from {least:g} to {most:g}, separated by commas", ctx, param
+            )
         return numbers
 
     return convert
@@ -84,13 +91,13 @@ def number_list(kind: type[int] | type[float]) -> Callable[..., tuple[int | floa
 )
 @click.option(
     "--concurrency",
-    callback=number_list(int),
+    callback=number_list(int, 1, CONCURRENCY_MAX),
     metavar="W[,W...]",
     help="Workers of the closed loop, one run each.  [default: 16]",
 )
 @click.option(
     "--arrival-rate",
-    callback=number_list(float),
+    callback=number_list(float, *ARRIVALS_A_SECOND),
     metavar="R[,R...]",
     help="Sessions per second by chance (Poisson), not a closed loop.",
 )
@@ -98,7 +105,7 @@ def number_list(kind: type[int] | type[float]) -> Callable[..., tuple[int | floa
 @click.option("--sessions", type=click.IntRange(1), metavar="N", help="Use the first N sessions only.")
 @click.option(
     "--fitted",
-    type=click.IntRange(1),
+    type=click.IntRange(1, FITTED_MAX),
     metavar="N",
     help="Draw N sessions by --seed from distributions fitted to the traces.",
 )

@@ -23,6 +23,7 @@ from tao.report.evaluation import CELLS, Evaluation, evaluation_of
 from tao.report.page import page
 from tao.report.statistics import Verdict
 from tao.report.suite import AnySuite, Point, PolicySuite, SnapshotSuite, Suite, SuiteError, cases_of
+from tao.report.terminal import shown
 from tao.sim.processes import process_pool
 from tao.sim.sweep import available_cores
 from tao.traces import TraceSession, sample_path
@@ -197,7 +198,7 @@ def _decide(job: tuple[Path, Sequence[str]]) -> Decision:
 
 
 def _verdicts(evaluation: Evaluation) -> Table:
-    table = Table(title=evaluation.suite.title, title_justify="left", box=box.SIMPLE_HEAD)
+    table = Table(title=shown(evaluation.suite.title), title_justify="left", box=box.SIMPLE_HEAD)
     for heading in ("policy", "wins", "ties", "losses", *(f"{metric.title} w/t/l" for metric in CELLS)):
         table.add_column(heading, justify="left" if heading == "policy" else "right")
     for policy in evaluation.policies:
@@ -210,7 +211,7 @@ def _verdicts(evaluation: Evaluation) -> Table:
             )
             for metric in CELLS
         ]
-        table.add_row(policy, *(str(score[verdict]) for verdict in Verdict), *by_metric)
+        table.add_row(shown(policy), *(str(score[verdict]) for verdict in Verdict), *by_metric)
     return table
 
 
@@ -219,7 +220,7 @@ def _who_is_behind(evaluation: JointEvaluation) -> Table:
     reference = evaluation.suite.reference
     others = [solver for solver in evaluation.suite.solvers if solver != reference]
     table = Table(
-        title=f"{evaluation.suite.title}: behind {reference}, of decisions with several candidates",
+        title=f"{shown(evaluation.suite.title)}: behind {reference}, of decisions with several candidates",
         title_justify="left",
         box=box.SIMPLE_HEAD,
     )
@@ -232,5 +233,5 @@ def _who_is_behind(evaluation: JointEvaluation) -> Table:
         tallies = [tally(several, solver, reference) for solver in others]
         shares = ["-" if t.worse_share is None else f"{100 * t.worse_share:.1f} %" for t in tallies]
         counts = (len(group.decisions), len(several), len(group.contested(reference)))
-        table.add_row(group.title, *map(str, counts), *shares)
+        table.add_row(shown(group.title), *map(str, counts), *shares)
     return table

@@ -10,9 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 
+from tao.report.terminal import console_for_tables, shown
 from tao.traces import (
     AUTO,
     FORMATS,
@@ -113,7 +113,7 @@ def stats(*, source: str, from_format: str, as_json: bool, skip_bad_lines: bool)
     if as_json:
         click.echo(json.dumps(asdict(figures), indent=2))
         return
-    console = Console()
+    console = console_for_tables()
     console.print(_sizes(figures))
     if figures.tool_seconds_by_name:
         console.print(_tools(figures))
@@ -203,7 +203,7 @@ def _tools(figures: TraceStats) -> Table:
     table = Table(title="Tool phases by tool, seconds")
     _columns(table)
     for name, spread in list(figures.tool_seconds_by_name.items())[:TOOLS_SHOWN]:
-        table.add_row(name, *_cells(spread))
+        table.add_row(shown(name), *_cells(spread))
     return table
 
 

@@ -18,6 +18,9 @@ import msgspec
 
 BLOCK_TOKENS = 16
 
+CONSTANT_MAX = 1e12
+"""No constant of an engine is as large in its unit: more is a slip, and adds up to what is no number."""
+
 PCIE_BYTES_PER_SECOND = 64e9
 """One direction of one PCIe 5.0 x16 link (the constant of AIConfigurator's H100): what KV comes back from host memory by
 where nothing else is said. Replicas of several GPUs have several links; this takes them for one.
@@ -154,7 +157,7 @@ def load_profile(name_or_path: str) -> Profile:
     if name_or_path.endswith(".toml") or "/" in name_or_path:
         path = Path(name_or_path)
         try:
-            text = path.read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise ProfileError(f"profile file {path} cannot be read: {error}") from error
         return parse_profile(text, str(path))
@@ -171,6 +174,8 @@ def parse_profile(text: str, origin: str) -> Profile:
     """Parse the TOML text of a profile; `origin` names it in errors (ProfileError)."""
     try:
         file = msgspec.convert(tomllib.loads(text), _File)
+    except RecursionError as error:
+        raise ProfileError(f"profile {origin}: nested too deeply") from error
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise ProfileError(f"profile {origin}: {error}") from error
     _check(file, origin)
@@ -208,6 +213,8 @@ def _with_offload(profile: Profile, offload: _Offload, origin: str) -> Profile:
 def _check(file: _File, origin: str) -> None:
     """Refuse values that parse but make no sense."""
     decode, prefill, memory, limits = file.decode, file.prefill, file.memory, file.limits
+    if not file.name:
+        raise ProfileError(f"profile {origin}: name must not be empty: tables and reports show it")
     batches = decode.base_batch
     if not batches or len(batches) != len(decode.base_ms):
         raise ProfileError(
@@ -222,7 +229,7 @@ def _check(file: _File, origin: str) -> None:
         "limits.max_running": limits.max_running,
         "limits.max_batched_tokens": limits.max_batched_tokens,
         "decode.base_scale": decode.base_scale,
-        "decode.base_ms": min(decode.base_ms),
+        "decode.base_ms": min(decode.base_ms) if max(decode.base_ms) <= CONSTANT_MAX else max(decode.base_ms),
         "prefill.ms_per_token": prefill.ms_per_token,
     }
     not_negative = {
@@ -231,10 +238,14 @@ def _check(file: _File, origin: str) -> None:
         "prefill.ms_per_token_squared": prefill.ms_per_token_squared,
     }
     for key, value in positive.items():
-        if not 0 < value < float("inf"):
-            raise ProfileError(f"profile {origin}: {key} must be above 0, got {value}")
+        if not 0 < value <= CONSTANT_MAX:
+            raise ProfileError(
+                f"profile {origin}: {key} must be above 0 and at most {CONSTANT_MAX:g}, got {value}"
+            )
     for key, value in not_negative.items():
-        if not 0 <= value < float("inf"):
-            raise ProfileError(f"profile {origin}: {key} must not be negative, got {value}")
+        if not 0 <= value <= CONSTANT_MAX:
+            raise ProfileError(
+                f"profile {origin}: {key} must not be negative, nor above {CONSTANT_MAX:g}, got {value}"
+            )
     if limits.max_running > limits.max_batched_tokens:
         raise ProfileError(f"profile {origin}: limits.max_running exceeds limits.max_batched_tokens")

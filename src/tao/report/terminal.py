@@ -31,16 +31,21 @@ WIDTH_UNSEEN = 140
 
 
 def console_for_tables() -> Console:
-    """The terminal, or a wide page where there is none."""
-    console = Console()
-    return console if console.is_terminal else Console(width=WIDTH_UNSEEN)
+    """The terminal, or a wide page where there is none. Names are shown as they are: brackets in them are no markup."""
+    console = Console(markup=False, emoji=False)
+    return console if console.is_terminal else Console(width=WIDTH_UNSEEN, markup=False, emoji=False)
+
+
+def shown(name: str) -> str:
+    """A name out of a file as text for a terminal: one that would steer the terminal is spelt out."""
+    return "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in name)
 
 
 def runs_table(runs: Sequence[RunResult], floors: Sequence[Floor] = ()) -> Table:
     """One row a run; with floors, a row for each and how much of the way to it each run went."""
     spec = runs[0].spec
     table = Table(
-        title=f"{spec.replicas} x {spec.profile.name}, {spec.replica_kv_tokens:,} KV tokens each (seconds)",
+        title=f"{spec.replicas} x {shown(spec.profile.name)}, {spec.replica_kv_tokens:,} KV tokens each (seconds)",
         title_justify="left",
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
