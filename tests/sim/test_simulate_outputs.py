@@ -62,3 +62,30 @@ def test_a_trace_without_sessions_is_told(tmp_path: Path) -> None:
         result = tao("simulate", str(empty), *SMALL, *more)
         assert result.exit_code == 2
         assert f"there is no session in {empty}" in result.output
+
+
+def test_figures_replace_a_file_when_they_are_written(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    out.write_text("of an earlier run")
+    assert tao("simulate", *SMALL, "--json", str(out)).exit_code == 0
+    assert out.read_text().startswith("{")
+    assert list(tmp_path.iterdir()) == [out]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_is_told() -> None:
+    result = tao("simulate", *SMALL, "--json", "/dev/full")
+    assert result.exit_code == 1
+    assert "/dev/full: cannot be written: No space left on device" in result.output
+
+
+def test_the_way_to_the_floor_needs_its_beginning() -> None:
+    told = "from ThunderAgent, which is not among the policies"
+    assert told in tao("simulate", *SMALL, "--floor").stdout
+    assert told not in tao("simulate", *SMALL, "--policy", "thunderagent", "--floor").stdout
+
+
+def test_a_snapshot_with_a_byte_order_mark(tmp_path: Path) -> None:
+    snapshot = tmp_path / "snapshot.json"
+    snapshot.write_text('{"replicas": [], "sessions": []}', encoding="utf-8-sig")
+    assert tao("plan", str(snapshot)).exit_code == 0

@@ -4,6 +4,7 @@ Reads a snapshot, runs a solver in this process, prints JSON or a table with the
 lives in `tao.planning`; nothing here decides anything.
 """
 
+import codecs
 import json
 from collections.abc import Mapping
 
@@ -63,7 +64,7 @@ def command(snapshot: str, solver: str, time_limit: float | None, as_json: bool)
     """
     try:
         with click.open_file(snapshot, "rb") as file:
-            problem = read_snapshot(file.read(SNAPSHOT_BYTES_MAX + 1))
+            problem = read_snapshot(file.read(SNAPSHOT_BYTES_MAX + 1).removeprefix(codecs.BOM_UTF8))
     except (SnapshotError, OSError) as error:
         raise click.UsageError(f"{snapshot}: {error}") from None
     limit = WorkLimit() if time_limit is None else WorkLimit(time_limit, time_limit)

@@ -20,7 +20,8 @@ from tao.sim.cluster import run_all_on_ray
 from tao.sim.run import RunFailedError, RunResult, RunSpec
 from tao.sim.sweep import OnTurns, Traces, expected_turns, run_all
 from tao.sim.workload import ClosedLoop
-from tao.traces import SkippedLines, TraceSession, path_named, read_trace, refuse
+from tao.traces import SkippedLines, TraceError, TraceSession, path_named, read_trace, refuse
+from tao.traces.lines import open_output
 
 SAMPLE = "sample"
 QUIET_SECONDS = 60.0
@@ -107,14 +108,15 @@ def make_folder(path: Path) -> None:
 
 
 def write_text(path: str, text: str) -> None:
-    """Write to a file; `-` is the output. What cannot be written ends the command with exit code 1."""
+    """Write to a file, which is replaced when all is written; `-` is the output. Exit code 1 if that cannot be done."""
     if path == "-":
         click.echo(text, nl=False)
         return
     try:
-        Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise click.ClickException(f"cannot write {path}: {error.strerror or error}") from error
+        with open_output(Path(path)) as stream:
+            stream.write(text.encode())
+    except TraceError as error:
+        raise click.ClickException(str(error)) from error
 
 
 class ProgressLines:

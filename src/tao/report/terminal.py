@@ -50,10 +50,12 @@ def runs_table(runs: Sequence[RunResult], floors: Sequence[Floor] = ()) -> Table
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
     )
-    table.add_column("load", justify="right", no_wrap=True)
+    table.add_column("arrivals" if spec.concurrency is None else "workers", justify="right", no_wrap=True)
     table.add_column("policy", no_wrap=True)
     for heading in COLUMNS + (("way to\nfloor",) if floors else ()):
         table.add_column(heading, justify="right", no_wrap=True)
+    if floors and all(floor.reference_seconds is None for floor in floors):
+        table.caption = "way to floor: from ThunderAgent, which is not among the policies"
     by_load = {floor.result.spec.arrivals: floor for floor in floors}
     for index, run in enumerate(runs):
         floor = by_load.get(run.spec.arrivals)
