@@ -136,6 +136,47 @@ def test_points_of_a_sweep_over_variants_are_shown_by_load() -> None:
     ]
 
 
+OWN = """
+from tao.policies.baselines.session_fcfs import SessionFcfs
+
+class Raises(SessionFcfs):
+    name = "mine"
+
+    def place(self, view, session, turn, at):
+        raise ValueError("boom")
+
+class OverBooks(SessionFcfs):
+    name = "mine"
+
+    def place(self, view, session, turn, at):
+        from tao.core.commands import Reason
+        from tao.core.ports import Place
+
+        return Place(next(iter(view.replicas)), Reason.ROOM)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("Raises", "a run broke off: own_rules:Raises, 8 workers, seed 0: ValueError: boom (in place, "),
+        ("OverBooks", "two replicas, 2 replicas, 8 workers, own_rules:OverBooks, seed 0: at "),
+    ],
+)
+def test_what_is_wrong_with_a_run_is_told_with_what_repeats_it(
+    name: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_rules.py").write_text(OWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    suite = tmp_path / "mine.toml"
+    own = SUITE.replace('"tao", "tao+told-returns"', f'"own_rules:{name}"').replace("seeds = 3", "seeds = 1")
+    suite.write_text(own.replace("[2, 8]", "[8]"))
+    result = tao(str(suite), "--out", str(tmp_path), "--processes", "1")
+    assert result.exit_code == 1
+    assert says in result.stderr
+    assert re.search(rf"[tT]o repeat: tao evaluate {re.escape(str(suite))}\n", result.output)
+
+
 def test_where_reports_go_is_looked_at_first(tmp_path: Path) -> None:
     suite = tmp_path / "mine.toml"
     suite.write_text(SUITE)

@@ -32,27 +32,6 @@ def read_sessions(name: str, skipped: SkippedLines | None = None) -> list[TraceS
     return list(read_trace(path_named(name), on_bad_line=refuse if skipped is None else skipped))
 
 
-def run_with_progress(
-    specs: Sequence[RunSpec], traces: Traces, processes: int | None, ray_address: str | None = None
-) -> list[RunResult]:
-    """Run all, with a bar where a person looks on, else with a line for each tenth.
-
-    A run that breaks off ends the command with exit code 1.
-    """
-    turns = sum(map(partial(expected_turns, traces=traces), specs))
-    try:
-        with _progress_bar(Console(stderr=True), turns, len(specs)) as on_turns:
-            if ray_address is not None:
-                return run_all_on_ray(specs, traces, ray_address, on_turns)
-            return run_all(specs, traces, processes, on_turns)
-    except OSError as error:
-        raise click.ClickException(str(error)) from error
-    except RunFailedError as error:
-        raise click.ClickException(
-            f"a run broke off: {error}\nTo repeat: {repeat_command(error.spec)}"
-        ) from error
-
-
 def repeat_command(spec: RunSpec) -> str:
     """The options that repeat this one run, added to the command line as it was given."""
     load = (
@@ -63,6 +42,29 @@ def repeat_command(spec: RunSpec) -> str:
     skip = ("--policy", "--concurrency", "--arrival-rate", "--seed", "--json", "--processes")
     given = " ".join(_without(sys.argv[1:], skip))
     return f"tao {given} --policy {spec.policy} {load} --seed {spec.seed}"
+
+
+def run_with_progress(
+    specs: Sequence[RunSpec],
+    traces: Traces,
+    processes: int | None,
+    ray_address: str | None = None,
+    repeat: Callable[[RunSpec], str] = repeat_command,
+) -> list[RunResult]:
+    """Run all, with a bar where a person looks on, else with a line for each tenth.
+
+    A run that breaks off ends the command with exit code 1 and the command that repeats it.
+    """
+    turns = sum(map(partial(expected_turns, traces=traces), specs))
+    try:
+        with _progress_bar(Console(stderr=True), turns, len(specs)) as on_turns:
+            if ray_address is not None:
+                return run_all_on_ray(specs, traces, ray_address, on_turns)
+            return run_all(specs, traces, processes, on_turns)
+    except OSError as error:
+        raise click.ClickException(str(error)) from error
+    except RunFailedError as error:
+        raise click.ClickException(f"a run broke off: {error}\nTo repeat: {repeat(error.spec)}") from error
 
 
 def _without(arguments: Sequence[str], options: Sequence[str]) -> list[str]:

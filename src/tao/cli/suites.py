@@ -67,7 +67,9 @@ def _policies(suite: PolicySuite, resources: Resources, command_line: str, date:
     cases = list(cases_of(suite, {name: len(sessions) for name, sessions in traces.items()}))
     click.echo(f"{suite.name}: {len(cases)} runs", err=True)
     specs = [case.spec for case in cases]
-    results = run_with_progress(specs, traces, resources.processes, resources.ray_address)
+    results = run_with_progress(
+        specs, traces, resources.processes, resources.ray_address, lambda _: command_line
+    )
     evaluation = evaluation_of(suite, cases, results, stand_ins)
     rows = [
         {
@@ -95,7 +97,7 @@ def _solvers(suite: SnapshotSuite, resources: Resources, command_line: str, date
         groups = _decide_all(suite, _folders(resources.snapshots), resources.processes)
     else:
         with tempfile.TemporaryDirectory(prefix="tao-snapshots-") as folder:
-            recorded, stand_ins = _record(suite, resources, Path(folder))
+            recorded, stand_ins = _record(suite, resources, Path(folder), command_line)
             groups = _decide_all(suite, recorded, resources.processes)
     evaluation = JointEvaluation(suite, groups, stand_ins)
     document: dict[str, object] = {
@@ -124,7 +126,7 @@ def _read_traces(suite: Suite, folder: Path | None) -> tuple[dict[str, list[Trac
 
 
 def _record(
-    suite: SnapshotSuite, resources: Resources, folder: Path
+    suite: SnapshotSuite, resources: Resources, folder: Path, command_line: str
 ) -> tuple[list[tuple[str, list[Path]]], dict[str, str]]:
     """Make the suite's runs; the snapshots of each by its title."""
     traces, stand_ins = _read_traces(suite, resources.traces)
@@ -132,7 +134,7 @@ def _record(
     click.echo(f"{suite.name}: {len(cases)} runs", err=True)
     homes = [folder / str(number) for number in range(len(cases))]
     specs = [replace(case.spec, snapshots_dir=str(home)) for case, home in zip(cases, homes, strict=True)]
-    run_with_progress(specs, traces, resources.processes)
+    run_with_progress(specs, traces, resources.processes, repeat=lambda _: command_line)
     titles = [
         f"{case.point.setting.name}, {_told(case.point, suite.sweeps)}, {case.policy}" for case in cases
     ]

@@ -172,12 +172,17 @@ class Evaluation:
     def violations(self) -> list[str]:
         """What the checkers found in any run."""
         return [
-            f"{run.spec.policy}, seed {run.spec.seed}: {text}"
+            f"{_told(point.point)}, {run.spec.policy}, seed {run.spec.seed}: {text}"
             for point in self.points
             for runs in (*point.runs.values(), point.floors)
             for run in runs
             for text in run.violations
         ]
+
+
+def _told(point: Point) -> str:
+    variant = f", {point.variant.name}" if len(point.setting.variants) > 1 else ""
+    return f"{point.setting.name}{variant}, {point.replicas} replicas, {point.concurrency} workers"
 
 
 def evaluation_of(

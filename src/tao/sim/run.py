@@ -187,7 +187,13 @@ class RunFailedError(RuntimeError):
     """A run broke off by a defect; `spec` says which. The cause is in the message."""
 
     def __init__(self, spec: RunSpec, cause: str) -> None:
-        super().__init__(f"{spec.policy}, {spec.arrivals}, seed {spec.seed}: {cause}")
+        arrivals = spec.arrivals
+        load = (
+            f"{arrivals.workers} workers"
+            if isinstance(arrivals, ClosedLoop)
+            else f"{arrivals.rate_per_second:g} sessions/s"
+        )
+        super().__init__(f"{spec.policy}, {load}, seed {spec.seed}: {cause}")
         self.spec = spec
         self.cause = cause
 
