@@ -123,6 +123,7 @@ def test_a_byte_order_mark_is_passed_over(document: bytes, tmp_path: Path) -> No
         (b"[" + LINE.strip() + b"," + LINE.strip() + b"]", "one record a line is wanted, not an array"),
         (b'[{"input_length":5,"output_length":1}]', "one record a line is wanted, not an array"),
         (b'"a text"\n7\n', "no known trace format"),
+        (b'{"type":["user"],"uuid":"1"}\n{"type":{},"payload":1}\n', "no known trace format"),
     ],
 )
 def test_a_file_that_is_no_trace_says_where_and_why(content: bytes, message: str, tmp_path: Path) -> None:

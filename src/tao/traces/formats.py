@@ -45,6 +45,12 @@ class TraceFormat:
 _CLAUDE_TYPES = frozenset({"user", "assistant", "summary", "system", "file-history-snapshot", "mode"})
 _CODEX_TYPES = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})
 
+
+def _kind(record: dict[str, Any]) -> str | None:
+    kind = record.get("type")
+    return kind if isinstance(kind, str) else None
+
+
 FORMATS = (
     TraceFormat(
         "tao",
@@ -91,14 +97,14 @@ FORMATS = (
     TraceFormat(
         "codex",
         "Codex CLI rollout: one file a session, anonymised on reading",
-        lambda r: r.get("type") in _CODEX_TYPES and "payload" in r,
+        lambda r: _kind(r) in _CODEX_TYPES and "payload" in r,
         CodexReader,
     ),
     TraceFormat(
         "claude-code",
         "Claude Code log: one file a session, anonymised on reading",
         lambda r: (
-            r.get("type") in _CLAUDE_TYPES
+            _kind(r) in _CLAUDE_TYPES
             and not r.keys().isdisjoint(("sessionId", "uuid", "leafUuid", "messageId"))
         ),
         ClaudeCodeReader,
