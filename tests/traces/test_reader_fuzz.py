@@ -13,7 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tao.traces import SkippedLines, TraceError, read_trace
+from tao.traces import FORMATS as KNOWN
+from tao.traces import SkippedLines, TraceError, detect_format, read_trace
 from tests.traces.test_readers import TRACES
 
 ODD: list[Any] = [
@@ -120,3 +121,17 @@ def test_anything_at_all_is_read_or_named(name: str, content: bytes, tmp_path: P
     except TraceError as error:
         assert content.startswith(b"\x1f\x8b")
         assert "damaged" in str(error)  # noqa: PT017
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_format_of_almost_a_trace_is_recognised_or_refused(name: str, seed: int, tmp_path: Path) -> None:
+    path = tmp_path / "broken.jsonl"
+    path.write_text("\n".join(broken(lines_of(name), random.Random(seed))) + "\n")
+    try:
+        found = detect_format(path)
+    except TraceError as error:
+        assert str(path) in str(error)  # noqa: PT017 - either outcome is right
+    else:
+        assert found in KNOWN
