@@ -1,7 +1,7 @@
-"""How long a session that asked for no tool is believed to come back: it waits for a human, or it is over.
+"""What silence says of a session: whether it is away, or over.
 
 Which of the two is more likely is learned for each tenant from how its sessions ended: with a word, or by just not coming
-back. Only sessions that came back at least once count: a request without a session is ended by whoever serves it, which
+back. It matters most for one that asked for no tool, which waits for a human or is over. Only sessions that came back at least once count: a request without a session is ended by whoever serves it, which
 says nothing of clients. It must not know tools.
 """
 
@@ -40,9 +40,13 @@ class Farewells:
                 if len(self._more_told) > TENANTS_MAX:
                     self._more_told.popitem(last=False)
 
+    def are_told(self, tenant: str) -> bool:
+        """Whether sessions of this tenant mostly say when they are over, so that silence says that one is not."""
+        return self._more_told.get(tenant, 0) > 0
+
     def lease_seconds(self, tenant: str) -> float:
-        """How long beyond its expected return a session of this tenant is believed in."""
-        return TOLD_LEASE_SECONDS if self._more_told.get(tenant, 0) > 0 else SILENT_LEASE_SECONDS
+        """How long beyond its expected return a session of this tenant that asked for no tool is believed in."""
+        return TOLD_LEASE_SECONDS if self.are_told(tenant) else SILENT_LEASE_SECONDS
 
     def over(self, tenant: str, elapsed_seconds: float, expected_seconds: float) -> bool:
         """Whether a session that asked for no tool is taken to be over."""

@@ -50,13 +50,15 @@ class ReadyRule:
 
     Its chance to be back within `horizon_seconds` must be at least `chance_least`. Past the end of the forecast it is ready
     within probes as long as the horizon H that begin 0, 2 H, 6 H, 14 H, ... after it, for `stale_seconds`. A session whose
-    return is overdue by `lease_seconds` is not believed in any more (`Farewells` judges those that asked for no tool).
+    return is overdue by `lease_seconds` is not believed in any more; by `told_lease_seconds` if its tools run by the forecast
+    alone and its tenant's sessions say when they are over (`Farewells`, which also judges those that asked for no tool).
     """
 
     horizon_seconds: float = 1.0
     chance_least: float = 0.5
     stale_seconds: float = 30.0
     lease_seconds: float = 15.0
+    told_lease_seconds: float = 30.0
 
     def holds(self, forecast: Forecast, elapsed_seconds: float) -> bool:
         """Whether a session that has been away so long is ready."""
@@ -163,7 +165,8 @@ class ToolReadiness:
                 return False
             expected_seconds = self._forecast(session, phase, at).conservative_seconds
             return self._farewells.over(session.tenant, elapsed_seconds, expected_seconds)
-        lease_seconds = self._rule.lease_seconds
+        told = self._farewells.are_told(session.tenant)
+        lease_seconds = self._rule.told_lease_seconds if told else self._rule.lease_seconds
         if elapsed_seconds <= min(lease_seconds, self._refresh_seconds):
             return False
         return elapsed_seconds - self._forecast(session, phase, at).conservative_seconds > lease_seconds
