@@ -59,7 +59,9 @@ def test_where_clients_say_goodbye_a_tool_is_believed_in_for_thirty_seconds() ->
     readiness.observe(SessionClosed(0.0, ID, session.tenant, told=True))
     assert not readiness.lapsed(session, 39.0)
     assert readiness.lapsed(session, 45.0)
-    assert readiness.lapsed(acting_session(finished_at=10.0), 25.1), "over, and nobody asks on: that is another matter"
+    assert readiness.lapsed(acting_session(finished_at=10.0), 25.1), (
+        "over, and nobody asks on: that is another matter"
+    )
 
 
 def test_a_human_is_not_believed_in_for_longer_than_a_default_tool() -> None:

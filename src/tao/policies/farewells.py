@@ -1,8 +1,9 @@
 """What silence says of a session: whether it is away, or over.
 
 Which of the two is more likely is learned for each tenant from how its sessions ended: with a word, or by just not coming
-back. It matters most for one that asked for no tool, which waits for a human or is over. Only sessions that came back at least once count: a request without a session is ended by whoever serves it, which
-says nothing of clients. It must not know tools.
+back. It matters most for one that asked for no tool, which waits for a human or is over. Only sessions that came back at
+least once count: a request without a session is ended by whoever serves it, which says nothing of clients. It must not
+know tools.
 """
 
 from collections import OrderedDict

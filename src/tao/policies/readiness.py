@@ -50,8 +50,9 @@ class ReadyRule:
 
     Its chance to be back within `horizon_seconds` must be at least `chance_least`. Past the end of the forecast it is ready
     within probes as long as the horizon H that begin 0, 2 H, 6 H, 14 H, ... after it, for `stale_seconds`. A session whose
-    return is overdue by `lease_seconds` is not believed in any more; by `told_lease_seconds` if its tools run by the forecast
-    alone and its tenant's sessions say when they are over (`Farewells`, which also judges those that asked for no tool).
+    return is overdue by `lease_seconds` is not believed in any more; by `told_lease_seconds` where nothing but the forecast
+    speaks of its tools and its tenant's sessions say when they are over (`Farewells`, which also judges those that asked
+    for no tool).
     """
 
     horizon_seconds: float = 1.0
