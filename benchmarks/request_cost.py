@@ -85,6 +85,10 @@ class Probe:
     async def look(self, base_url: str, timeout_seconds: float) -> Sighting:  # noqa: ARG002
         return Sighting(True, "healthy", capacity_tokens=16_000_000)
 
+    async def slots(self, base_url: str, seen: Sighting, timeout_seconds: float) -> int | None:  # noqa: ARG002
+        """Nobody tells."""
+        return None
+
 
 class Sink:
     """A client that takes everything."""
