@@ -35,9 +35,8 @@ def next_wakeup(ctx: Context) -> float | None:
     """The next moment at which `wake_up` has something to do; None when only an event can bring it."""
     state = ctx.state
     if state.weights_until is not None:
-        soonest: float | None = (
-            state.weights_until
-        )  # nothing is to be decided while nothing may be dispatched
+        # nothing is to be decided while nothing may be dispatched
+        soonest: float | None = state.weights_until
     else:
         soonest = ctx.policy.next_planning_at(state, ctx.now)
         if state.holding:

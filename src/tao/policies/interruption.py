@@ -1,6 +1,7 @@
 """Who is interrupted when the reservations on a replica exceed its capacity (method, section 1).
 
-Only sessions whose tools run are candidates; turns on the engine grow past the capacity if they must.
+Only sessions whose tools run are candidates; turns on the engine grow past the capacity if they must. Who was placed by
+force gives way within the reserve for growth already.
 """
 
 from collections.abc import Callable, Sequence

@@ -14,7 +14,7 @@ from tao.core.facts import Fact, SessionClosed, ToolEnded, ToolMeasured, ToolsNa
 from tao.core.ids import SessionId
 from tao.core.phases import Acting
 from tao.core.session import Session
-from tao.policies.farewells import HUMAN_SECONDS_MAX, Farewells
+from tao.policies.farewells import HUMAN_SECONDS_MAX, TOLD_LEASE_SECONDS, Farewells
 from tao.policies.returns import (
     Absence,
     Forecast,
@@ -59,7 +59,7 @@ class ReadyRule:
     chance_least: float = 0.5
     stale_seconds: float = 30.0
     lease_seconds: float = 15.0
-    told_lease_seconds: float = 30.0
+    told_lease_seconds: float = TOLD_LEASE_SECONDS
 
     def holds(self, forecast: Forecast, elapsed_seconds: float) -> bool:
         """Whether a session that has been away so long is ready."""
