@@ -28,13 +28,14 @@ class Seen:
 
 @dataclass
 class FakeEndpoint:
-    """State of one server; `seen` has every chat request in order."""
+    """State of one server; `seen` has every chat request in order, `released` what each release said after how many."""
 
     has_tokenize: bool = True
     reports_usage: bool = True
     streams: bool = True
     hold_seconds: str | None = None
     seen: list[Seen] = field(default_factory=list)
+    released: list[tuple[object, int]] = field(default_factory=list)
     faults: deque[Fault | None] = field(default_factory=deque)
     url: str = ""
     arrival: asyncio.Condition = field(default_factory=asyncio.Condition)
@@ -83,6 +84,10 @@ class FakeEndpoint:
     async def models(self, _: web.Request) -> web.Response:
         return web.json_response({"data": [{"id": "fake-model"}, {"id": "other"}]})
 
+    async def release(self, request: web.Request) -> web.Response:
+        self.released.append((await request.json(), len(self.seen)))
+        return web.json_response({"released": True})
+
     async def tokenize(self, request: web.Request) -> web.Response:
         if not self.has_tokenize:
             return web.json_response({"error": "no such route"}, status=404)
@@ -124,6 +129,7 @@ async def serving(endpoint: FakeEndpoint) -> AsyncIterator[FakeEndpoint]:
     app.router.add_post("/v1/chat/completions", endpoint.chat)
     app.router.add_get("/v1/models", endpoint.models)
     app.router.add_post("/tokenize", endpoint.tokenize)
+    app.router.add_post("/programs/release", endpoint.release)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

@@ -48,6 +48,8 @@ LAG_SECONDS_WORTH_A_WORD = 0.5
 @click.option(
     "--session-header", default="X-Session-ID", show_default=True, help="Header with the id; none = not sent."
 )
+@click.option("--session-field", metavar="NAME", help="Field of each request's body with the id as well.")
+@click.option("--release-path", metavar="PATH", help="Where that field is posted when a session has ended.")
 @click.option("--final-header", metavar="NAME", help="Header sent with a session's last turn.")
 @click.option(
     "--tell-tools",
@@ -86,6 +88,8 @@ def command(  # noqa: PLR0917 - click passes options as they are named
     retries: int,
     api_key: str | None,
     session_header: str,
+    session_field: str | None,
+    release_path: str | None,
     final_header: str | None,
     tell_tools: str,
     tool_delay: tuple[float, float] | None,
@@ -115,6 +119,8 @@ def command(  # noqa: PLR0917 - click passes options as they are named
             retries_max=retries,
             api_key=api_key,
             session_header=None if session_header.lower() == "none" else session_header,
+            session_field=session_field,
+            release_path=release_path,
             final_header=final_header,
             run_id=run_id,
             seed=seed,

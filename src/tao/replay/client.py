@@ -7,7 +7,7 @@ retries.
 import asyncio
 import email.utils
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import aiohttp
@@ -18,6 +18,7 @@ from tao.replay.sse import EventReader
 from tao.replay.wire import Chunk, Usage
 
 RETRY_AFTER_WALL_SECONDS_MAX = 60.0
+NOTICE_WALL_SECONDS_MAX = 5.0
 HOLD_HEADER = "x-tao-hold-seconds"
 DECISION_HEADER = "x-tao-decision"
 HELD_DECISION = "held"
@@ -63,12 +64,14 @@ class ChatClient:
     turn_wall_seconds_max: float
     now: Callable[[], float]
 
-    async def attempt(self, messages: bytes, output_tokens: int, headers: dict[str, str]) -> Attempt:
-        """Stream one answer of `output_tokens` tokens, if the endpoint honours `ignore_eos`."""
+    async def attempt(
+        self, messages: bytes, output_tokens: int, headers: dict[str, str], fields: Mapping[str, str]
+    ) -> Attempt:
+        """Stream one answer of `output_tokens` tokens, if the endpoint honours `ignore_eos`; `fields` go into the body."""
         attempt = Attempt()
         try:
             async with asyncio.timeout(self.turn_wall_seconds_max):
-                await self._stream(self._body(messages, output_tokens), headers, attempt)
+                await self._stream(self._body(messages, output_tokens, fields), headers, attempt)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             _fail(attempt, "connect", reason_of(error))
         except TimeoutError:
@@ -83,13 +86,24 @@ class ChatClient:
             _fail(attempt, "bad_response", f"{type(error).__name__}: {error}")
         return attempt
 
-    def _body(self, messages: bytes, output_tokens: int) -> bytes:
+    async def notify(self, path: str, fields: Mapping[str, str]) -> str | None:
+        """Post a short notice beside the turns; what went wrong, None if it was taken."""
+        timeout = aiohttp.ClientTimeout(total=NOTICE_WALL_SECONDS_MAX)
+        body = msgspec.json.encode(fields)
+        try:
+            async with self.http.post(f"{self.base_url}{path}", data=body, timeout=timeout) as response:
+                return None if response.status < 400 else f"status {response.status}"
+        except (aiohttp.ClientError, TimeoutError) as error:
+            return reason_of(error)
+
+    def _body(self, messages: bytes, output_tokens: int, fields: Mapping[str, str]) -> bytes:
         rest = msgspec.json.encode(
             {
                 "max_tokens": max(1, output_tokens),
                 "ignore_eos": True,
                 "stream": True,
                 "stream_options": {"include_usage": True},
+                **fields,
             }
         )
         return b'{"model":' + msgspec.json.encode(self.model) + b',"messages":' + messages + b"," + rest[1:]

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from urllib.parse import urlsplit
 
+TURN_FIELDS = frozenset({"model", "messages", "max_tokens", "ignore_eos", "stream", "stream_options"})
+"""Of the body of each request, set by the replay itself."""
+
 
 class EndpointError(Exception):
     """The endpoint cannot be replayed against at all; the message says why and what to do."""
@@ -35,6 +38,8 @@ class ReplayConfig:
     - `turn_wall_seconds_max`: deadline of one attempt, from connecting to the last byte.
     - `retries_max`: attempts after the first on 429, 5xx, a refused or broken connection, a broken stream.
     - `session_header`: header with the session's id (None = none); a child adds `x-parent-session-id`.
+    - `session_field`: field of each request's body with the session's id (None = none), for routers that take it there.
+    - `release_path`: where the id is posted, in that field, when a session has ended (None = nowhere).
     - `final_header`: header sent as `true` with the last turn of a session (None = none).
     - `run_id`: put before session ids and into texts, so that a repeated run is new to the gateway and its
     caches.
@@ -55,6 +60,8 @@ class ReplayConfig:
     retries_max: int = 5
     api_key: str | None = None
     session_header: str | None = "X-Session-ID"
+    session_field: str | None = None
+    release_path: str | None = None
     final_header: str | None = None
     run_id: str = ""
     seed: int = 0
@@ -77,6 +84,14 @@ class ReplayConfig:
             _require("chars_per_token", self.chars_per_token, 0.1, 100)
         _require("turn_wall_seconds_max", self.turn_wall_seconds_max, 0.01, 1e6)
         _require("retries_max", self.retries_max, 0, 100)
+        if self.session_field in TURN_FIELDS:
+            raise ValueError(
+                f"the session's field cannot be {self.session_field!r}: each request has one already"
+            )
+        if self.release_path is not None and (self.session_field is None or self.release_path[:1] != "/"):
+            raise ValueError(
+                "a release needs the field that carries the session's id, and a path that begins with /"
+            )
         if self.tool_delay_seconds is not None:
             least, most = self.tool_delay_seconds
             _require("the least tool delay", least, 0, 1e6)

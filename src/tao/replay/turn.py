@@ -56,16 +56,18 @@ class TurnRunner:
         if attempt.error is None:
             conversation.answered("".join(attempt.text), measured.prompt_tokens, measured.output_tokens)
         self.tally.turn_ended(measured)
+        if attempt.error is not None or index + 1 == len(session.turns):
+            await self._release(session)
         return measured
 
     async def _attempts(
         self, session: TraceSession, index: int, messages: bytes
     ) -> tuple[Attempt, list[str]]:
-        headers = self._headers(session, index)
+        headers, fields = self._headers(session, index), self._fields(session)
         output_tokens = session.turns[index].output_tokens
         retried: list[str] = []
         while True:
-            attempt = await self.client.attempt(messages, output_tokens, headers)
+            attempt = await self.client.attempt(messages, output_tokens, headers, fields)
             if attempt.error is None:
                 return attempt, retried
             self.tally.attempt_failed(attempt.error, attempt.detail)
@@ -83,6 +85,16 @@ class TurnRunner:
         if self.config.final_header is not None and index + 1 == len(session.turns):
             headers[self.config.final_header] = "true"
         return headers
+
+    def _fields(self, session: TraceSession) -> dict[str, str]:
+        name = self.config.session_field
+        return {} if name is None else {name: self.config.run_id + session.session_id}
+
+    async def _release(self, session: TraceSession) -> None:
+        path = self.config.release_path
+        problem = None if path is None else await self.client.notify(path, self._fields(session))
+        if problem is not None:
+            self.tally.attempt_failed("release", problem)
 
     def _pause_wall_seconds(self, attempt: Attempt, session_id: str, retry: int) -> float:
         if attempt.retry_after_wall_seconds is not None:
