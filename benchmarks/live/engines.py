@@ -155,7 +155,6 @@ class _Run:
 
     def _client(self, url: str, model: str, result: Path) -> list[str]:
         config = self.config
-        final = ["--final-header", self.peer.final_header] if self.peer.final_header else []
         return [
             *(sys.executable, "-m", "tao", "replay", str(self.trace), "--target", url, "--model", model),
             *(
@@ -167,7 +166,7 @@ class _Run:
                 str(self.repeat),
             ),
             *("--chars-per-token", f"{self.chars_per_token:.4f}", "--timeout", f"{TURN_SECONDS_MAX:g}"),
-            *("--json", str(result), *final),
+            *("--json", str(result), *self.peer.client_options),
         ]
 
     def _file(self, suffix: str) -> Path:

@@ -1,20 +1,31 @@
 """What stands between the client and the replicas, by name: how each is started, and which paper or project it is of.
 
 Peers are started with the settings that their own pages recommend for conversations; every one listens on loopback
-only. It knows command lines and nothing of load or figures.
+only. Those of `BY_HAND` are not installed by this project: an environment variable names their program. It knows command
+lines and nothing of load or figures.
 """
 
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.live.replicas import BLOCK_TOKENS
 from tests.engine.processes import free_port
+from tests.engine.vllm_replica import MODEL_NAME
 
 ROOT = Path(__file__).resolve().parents[2]
 PEERS_BIN = ROOT / ".venvs" / "peers" / "bin"
 LOOPBACK = "127.0.0.1"
+THUNDERAGENT = "TAO_LIVE_THUNDERAGENT"
+DYNAMO = "TAO_LIVE_DYNAMO"
+BY_HAND = {
+    THUNDERAGENT: "the `thunderagent` program of an environment with ThunderAgent in it",
+    DYNAMO: "the Python of an environment with `ai-dynamo` in it",
+}
+"""What each environment variable names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +41,17 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A way through to the replicas. `needs_peers_venv`: installed by `make peers`.
+    """A way through to the replicas. `needs_peers_venv`: installed by `make peers`; `by_hand`: see `BY_HAND`.
 
-    `final_header`: the client says with a session's last turn that it is the last, which few real clients do.
+    `client_options`: what `tao replay` sends beside the load, such as a session's end, which few real clients tell.
     """
 
     name: str
     launch: Callable[[Sequence[str], int], Launch]
     """From the replicas' addresses and the KV tokens of each."""
     needs_peers_venv: bool = False
-    final_header: str | None = None
+    client_options: tuple[str, ...] = ()
+    by_hand: str | None = None
 
 
 def _address() -> tuple[str, str]:
@@ -101,6 +113,45 @@ def _sglang_router(policy: str) -> Callable[[Sequence[str], int], Launch]:
     return launch
 
 
+def _by_hand(variable: str) -> str:
+    program = Path(os.environ.get(variable) or "nowhere")
+    if not (program.is_file() and os.access(program, os.X_OK)):
+        raise ValueError(f"{variable} must name {BY_HAND[variable]}: see docs/results/live.md")
+    return str(program)
+
+
+def _thunderagent(replicas: Sequence[str], _capacity_tokens: int) -> Launch:
+    """It reads the replicas' KV tokens itself. With decay: without it programs that are never released stop the others."""
+    port, url = _address()
+    command = (
+        *(_by_hand(THUNDERAGENT), "--host", LOOPBACK, "--port", port, "--log-level", "warning"),
+        *(
+            "--backend-type",
+            "vllm",
+            "--backends",
+            ",".join(replicas),
+            "--metrics",
+            "--use-acting-token-decay",
+        ),
+    )
+    return Launch(command, url, "/health", "/programs")
+
+
+def _dynamo(replicas: Sequence[str], capacity_tokens: int) -> Launch:
+    port, url = _address()
+    stack = (
+        _by_hand(DYNAMO),
+        "-m",
+        "benchmarks.live.dynamo_stack",
+        port,
+        str(BLOCK_TOKENS),
+        str(capacity_tokens),
+    )
+    return Launch((*stack, *replicas), url, f"/v1/models/{MODEL_NAME}", "/metrics")
+
+
+PROGRAM_ID = ("--session-field", "program_id")
+
 PEERS = {
     peer.name: peer
     for peer in (
@@ -114,7 +165,15 @@ PEERS = {
         Peer("sglang-router-cache-aware", _sglang_router("cache_aware"), True),
         Peer("tao-round-robin", _tao("round-robin")),
         Peer("tao", _tao("tao")),
-        Peer("tao-ends-told", _tao("tao"), final_header="x-session-final"),
+        Peer("tao-ends-told", _tao("tao"), client_options=("--final-header", "x-session-final")),
+        Peer("thunderagent", _thunderagent, client_options=PROGRAM_ID, by_hand=THUNDERAGENT),
+        Peer(
+            "thunderagent-ends-told",
+            _thunderagent,
+            client_options=(*PROGRAM_ID, "--release-path", "/programs/release"),
+            by_hand=THUNDERAGENT,
+        ),
+        Peer("dynamo", _dynamo, by_hand=DYNAMO),
     )
 }
 
@@ -127,4 +186,6 @@ def chosen(names: Sequence[str]) -> list[Peer]:
     peers = [PEERS[name] for name in dict.fromkeys(names)]
     if any(peer.needs_peers_venv for peer in peers) and not (PEERS_BIN / "vllm-router").exists():
         raise ValueError("the other routers are not installed here: run `make peers`, or choose by --peers")
+    for variable in {peer.by_hand for peer in peers if peer.by_hand is not None}:
+        _by_hand(variable)
     return peers

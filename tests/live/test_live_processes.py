@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.live.__main__ import is_published, main, options_of
 from benchmarks.live.engines import LiveConfig, estimate
-from benchmarks.live.peers import PEERS, chosen
+from benchmarks.live.peers import BY_HAND, PEERS, chosen
 from tests.engine.processes import ServiceError, answers, free_port, run_bounded, service
 
 SERVER = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1"]
@@ -18,9 +18,11 @@ REPLICAS = ["http://127.0.0.1:1001", "http://127.0.0.1:1002"]
 
 
 @pytest.mark.parametrize("name", PEERS)
-def test_a_peer_is_told_its_replicas_and_loopback(name: str) -> None:
+def test_a_peer_is_told_its_replicas_and_loopback(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in BY_HAND:
+        monkeypatch.setenv(variable, sys.executable)
     launch = PEERS[name].launch(REPLICAS, 5_120)
-    assert set(REPLICAS) <= set(launch.command)
+    assert set(REPLICAS) <= {url for argument in launch.command for url in argument.split(",")}
     assert launch.url.startswith("http://127.0.0.1:")
     assert launch.url.rpartition(":")[2] in launch.command
     if PEERS[name].needs_peers_venv:
