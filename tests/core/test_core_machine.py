@@ -37,6 +37,7 @@ from tao.core.events import (
     ModelsChanged,
     PlanFailed,
     PlanReady,
+    PrefixNode,
     PrefixObserved,
     ReplicaDraining,
     ReplicaJoined,
@@ -69,6 +70,8 @@ SESSIONS = st.sampled_from([SessionId(name) for name in "pqrst"])
 REPLICAS = st.sampled_from([ReplicaId(name) for name in "abc"])
 TOKENS = st.integers(0, 6_000)
 CAPACITIES = st.sampled_from([0, 3_000, 8_000, 20_000])
+PIECES = (PrefixNode("tools", 900), PrefixNode("tools, system", 600), PrefixNode("tools, task", 2_000))
+BEGINNINGS = st.sampled_from([(), PIECES[:1], PIECES[:2], (PIECES[0], PIECES[2])])
 MODELS = st.sampled_from([None, None, ("x",), ("y",), ("x", "y"), ()])
 SECONDS = st.sampled_from([0.0, 0.01, 0.5, 1.0, 5.0, 40.0, 400.0])
 TOOLS = st.lists(
@@ -167,14 +170,32 @@ class Core(RuleBasedStateMachine):
         kind=st.sampled_from([TurnKind.MAIN, TurnKind.MAIN, *TurnKind]),
         pinned=st.sampled_from([None, None, None, ReplicaId("a"), ReplicaId("z")]),
         model=st.sampled_from(["", "", "x", "y", "z"]),
+        beginning=BEGINNINGS,
     )
     def arrive(
-        self, session: SessionId, prompt_tokens: int, kind: TurnKind, pinned: ReplicaId | None, model: str
+        self,
+        session: SessionId,
+        prompt_tokens: int,
+        kind: TurnKind,
+        pinned: ReplicaId | None,
+        model: str,
+        beginning: tuple[PrefixNode, ...],
     ) -> None:
         self.turns += 1
         turn = TurnId(f"t{self.turns}")
         self.held.add(turn)  # until the core says otherwise
-        self.feed(TurnArrived(self.at, turn, session, prompt_tokens, kind, pinned=pinned, model=model))
+        self.feed(
+            TurnArrived(
+                self.at,
+                turn,
+                session,
+                prompt_tokens,
+                kind,
+                pinned=pinned,
+                model=model,
+                shared_prefix=beginning,
+            )
+        )
 
     @rule(session=SESSIONS, pick=st.integers(0, 20))
     def arrive_again(self, session: SessionId, pick: int) -> None:

@@ -12,6 +12,7 @@ from tao.core.events import (
     Event,
     FirstToken,
     PlanReady,
+    PrefixNode,
     PrefixObserved,
     ReplicaDraining,
     ReplicaJoined,
@@ -73,6 +74,7 @@ class World:
         pinned: str | None = None,
         parent: str | None = None,
         model: str = "",
+        shared_prefix: tuple[PrefixNode, ...] = (),
     ) -> list[Command]:
         return self.send(
             TurnArrived(
@@ -84,6 +86,7 @@ class World:
                 parent=SessionId(parent) if parent is not None else None,
                 pinned=ReplicaId(pinned) if pinned is not None else None,
                 model=model,
+                shared_prefix=shared_prefix,
             )
         )
 

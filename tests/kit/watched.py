@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from tao.core.commands import Reason
-from tao.core.events import PlanReady
+from tao.core.events import PlanReady, PrefixNode
 from tao.core.facts import (
     Fact,
     SessionClosed,
@@ -38,6 +38,11 @@ class Watched:
         weight_tokens = self.policy.weight_tokens(session)
         assert weight_tokens >= 0
         return weight_tokens
+
+    def shared_prefix(self, session: Session) -> tuple[PrefixNode, ...]:
+        shared = self.policy.shared_prefix(session)
+        assert shared == session.shared_prefix[: len(shared)], "no beginning of the prompt"
+        return shared
 
     def place(self, view: View, session: Session, turn: Turn, at: float) -> Place | Hold:
         assert view.eligible_replicas(session), "asked although no replica that serves it is up"

@@ -16,7 +16,7 @@ from virtual_driver import Run, VirtualDriver, scripted_sessions
 
 from tao.core import SchedulerSettings, commands, events
 from tao.core.commands import Command, DispatchTurn, Interruption, InterruptSession, StopTurn
-from tao.core.events import Event, ReplicaJoined, WakeUp
+from tao.core.events import Event, PrefixNode, ReplicaJoined, TurnArrived, WakeUp
 from tao.core.ids import TurnId
 from tao.policies import make_policy
 from tao.record.conformance import replay_log
@@ -83,11 +83,16 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
         return plain[hint]
     if hasattr(hint, "__supertype__"):  # a NewType
         return values(hint.__supertype__)
+    if hint is PrefixNode:
+        return st.builds(PrefixNode, values(str), st.integers(0, 2**62))
     if isinstance(hint, type) and is_dataclass(hint):
         hints = get_type_hints(hint)
         made = {field.name: values(hints[field.name]) for field in fields(hint)}
         if hint is ReplicaJoined:
             made["slots"] = st.none() | st.integers(1, 2**62)  # it refuses none at all
+        if hint is TurnArrived:  # it refuses a key twice
+            pieces = st.lists(values(PrefixNode), max_size=3, unique_by=lambda piece: piece.key)
+            made["shared_prefix"] = pieces.map(tuple)
         return st.builds(hint, **made)
     inner = get_args(hint)
     if get_origin(hint) is Mapping:

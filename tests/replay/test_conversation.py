@@ -53,6 +53,18 @@ def test_a_new_prefix_keeps_the_system_prompt_only() -> None:
     assert task["content"].startswith("[s.2] ")
 
 
+def test_a_task_of_several_sessions_is_the_first_message_of_each_and_never_comes_again() -> None:
+    one, other = (Conversation(name, "SYSTEM", POOL, TokenRatio(4.0), 0, task="TASK") for name in "ab")
+    for conversation in (one, other):
+        conversation.extend(100, new_prefix=True)
+        assert [m["content"] for m in json.loads(conversation.body_messages())] == ["SYSTEM", "TASK"]
+        conversation.answered("", None, None)
+        conversation.extend(200, new_prefix=False)
+    assert one.body_messages() != other.body_messages()
+    one.extend(50, new_prefix=True)
+    assert b"TASK" not in one.body_messages()
+
+
 def test_an_empty_answer_still_is_a_message() -> None:
     conversation = Conversation("s", None, POOL, TokenRatio(4.0), 0)
     conversation.extend(100, new_prefix=True)

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 from aiohttp import web
 
@@ -97,6 +98,16 @@ async def test_a_shared_system_prompt_can_be_set(endpoint: FakeEndpoint) -> None
     sessions = [session(name, [1000]) for name in "ab"]
     measured = await replay(config(endpoint, concurrency=1, system_tokens=400), sessions)
     assert measured[1].cached_tokens == pytest.approx(400, abs=20)
+
+
+async def test_rollouts_of_one_prompt_begin_with_the_same_bytes(endpoint: FakeEndpoint) -> None:
+    group = [
+        msgspec.structs.replace(session(name, [1000, 1400]), prompt_group=of)
+        for name, of in (("a", "g"), ("b", "g"), ("c", "h"))
+    ]
+    measured = await replay(config(endpoint, concurrency=1), group)
+    first = [m.cached_tokens for m in measured if m.turn_index == 0]
+    assert first == [0, pytest.approx(1000, abs=20), pytest.approx(0, abs=5)]
 
 
 async def test_times_are_model_seconds(endpoint: FakeEndpoint) -> None:

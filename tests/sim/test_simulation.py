@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import msgspec
 import pytest
 from sim_kit import PROFILE, Log, session, simulate, tool, turn
 
@@ -115,6 +116,34 @@ def test_sessions_of_one_source_share_their_system_prompt() -> None:
     sessions = [session(n, turn(200, 1), source=s) for n, s in (("a", "x"), ("b", "x"), ("c", "y"))]
     measured = simulate(*sessions, settings=settings).measurements
     assert [m.cached_tokens for m in measured] == [0, 96, 0]
+
+
+def test_a_first_prompt_shorter_than_the_system_prompt_shares_as_much_as_both_have() -> None:
+    settings = WorkloadSettings(system_tokens=400)
+    sessions = [session(n, turn(prompt, 1), source="x") for n, prompt in (("a", 320), ("b", 200), ("c", 480))]
+    log = Log()
+    measured = simulate(*sessions, settings=settings, observers=[log]).measurements
+    assert [m.cached_tokens for m in measured] == [0, 176, 288], "whole blocks of 180 and of 288 tokens"
+    arrived = [event.shared_prefix for event in log.events if isinstance(event, TurnArrived)]
+    assert [[piece.tokens for piece in pieces] for pieces in arrived] == [[288], [180], [400]]
+
+
+def test_sessions_of_one_group_share_their_first_prompt_and_nothing_after_it() -> None:
+    settings = WorkloadSettings(system_tokens=96)
+    turns = (turn(200, 1), turn(300, 1), turn(100, 1))
+    group = [
+        msgspec.structs.replace(session(name, *turns, source="x"), prompt_group=of)
+        for name, of in (("a", "g"), ("b", "g"), ("c", "h"))
+    ]
+    log = Log()
+    simulation = simulate(*group, settings=settings, observers=[log])
+    cached = {(m.session_id, m.turn_index): m.cached_tokens for m in simulation.measurements}
+    assert [cached[name, 0] for name in "abc"] == [0, 192, 96]
+    assert [cached[name, 1] for name in "ab"] == [192, 192]
+    arrived = [event for event in log.events if isinstance(event, TurnArrived)]
+    tokens = {event.turn: [piece.tokens for piece in event.shared_prefix] for event in arrived}
+    assert tokens["a/0"] == tokens["a/1"] == [96, 104]  # type: ignore[index]
+    assert tokens["a/2"] == [96], "a context that starts afresh has the system prompt alone"  # type: ignore[index]
 
 
 def test_a_turn_that_the_engine_refuses_ends_its_session_and_the_worker_goes_on() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from tao.cli.played import played_sessions
 from tao.cli.runs import (
     SAMPLE,
     check_output,
@@ -20,7 +21,7 @@ from tao.cli.runs import (
     run_with_progress,
     write_text,
 )
-from tao.cli.span import NumberRange, seconds_range
+from tao.cli.span import NumberRange
 from tao.core import SchedulerSettings
 from tao.enginemodel import Profile, load_profile, profile_names
 from tao.policies import POLICIES, make_policy
@@ -30,12 +31,11 @@ from tao.sim.faults import FaultPlan
 from tao.sim.run import UNLIMITED_KV_TOKENS, Order, RunResult, RunSpec
 from tao.sim.workload import ClosedLoop, PoissonArrivals, WorkloadSettings
 from tao.traces import SkippedLines, TraceError
-from tao.traces.model import SECONDS_MAX, TOKENS_MAX
+from tao.traces.model import SECONDS_MAX
 
 CONCURRENCY = 16
 CONCURRENCY_MAX = 1_000_000
 ARRIVALS_A_SECOND = (1e-6, 1e6)
-FITTED_MAX = 1_000_000
 
 
 def number_list(
@@ -102,20 +102,7 @@ def number_list(
     help="Sessions per second by chance (Poisson), not a closed loop.",
 )
 @click.option("--seed", default=0, show_default=True, help="Seed of order, delays, arrivals and faults.")
-@click.option("--sessions", type=click.IntRange(1), metavar="N", help="Use the first N sessions only.")
-@click.option(
-    "--fitted",
-    type=click.IntRange(1, FITTED_MAX),
-    metavar="N",
-    help="Draw N sessions by --seed from distributions fitted to the traces.",
-)
-@click.option("--shuffle", is_flag=True, help="Put the sessions in an order chosen by --seed first.")
-@click.option(
-    "--tool-delay",
-    callback=seconds_range,
-    metavar="MIN:MAX",
-    help="One fixed extra delay per session, drawn between these seconds.",
-)
+@played_sessions
 @click.option(
     "--kv-tokens",
     type=click.IntRange(16, UNLIMITED_KV_TOKENS),
@@ -141,32 +128,6 @@ def number_list(
     type=NumberRange(0, SECONDS_MAX, min_open=True),
     metavar="SECONDS",
     help="Bound on waiting for admission.",
-)
-@click.option(
-    "--human-wait-max",
-    default=30.0,
-    show_default=True,
-    type=NumberRange(0, SECONDS_MAX),
-    metavar="SECONDS",
-    help="Cap on each wait for a human.",
-)
-@click.option(
-    "--system-tokens",
-    default=0,
-    show_default=True,
-    type=click.IntRange(0, TOKENS_MAX),
-    metavar="TOKENS",
-    help="Length of the shared system prompt, where none is recorded.",
-)
-@click.option(
-    "--silent-ends", is_flag=True, help="Sessions end without a word: the scheduler has to find out."
-)
-@click.option("--tell-returns", is_flag=True, help="Every tool exposes when it will return: an oracle.")
-@click.option(
-    "--max-prompt-tokens",
-    type=click.IntRange(1),
-    metavar="TOKENS",
-    help="Cut sessions before a longer turn.  [default: what fits]",
 )
 @click.option(
     "--floor",
@@ -197,19 +158,12 @@ def command(  # noqa: PLR0917 - click passes options as they are named
     concurrency: tuple[int, ...] | None,
     arrival_rate: tuple[float, ...] | None,
     seed: int,
-    sessions: int | None,
-    fitted: int | None,
-    shuffle: bool,
-    tool_delay: tuple[float, float] | None,
+    order: Order,
+    workload: WorkloadSettings,
     kv_tokens: int | None,
     offload_tokens: int | None,
     offload_reload_tokens_per_second: float | None,
     hold_max: float,
-    human_wait_max: float,
-    system_tokens: int,
-    silent_ends: bool,
-    tell_returns: bool,
-    max_prompt_tokens: int | None,
     floor: bool,
     faults: bool,
     record_snapshots: str | None,
@@ -237,12 +191,8 @@ def command(  # noqa: PLR0917 - click passes options as they are named
             traces=(*traces, *more_traces) or (SAMPLE,),
             kv_tokens=kv_tokens,
             seed=seed,
-            order=Order(
-                sessions, seed if shuffle else None, max_prompt_tokens, fitted=fitted, fitted_seed=seed
-            ),
-            workload=WorkloadSettings(
-                human_wait_max, system_tokens, tool_delay, seed, not silent_ends, tell_returns
-            ),
+            order=order,
+            workload=workload,
             scheduler=SchedulerSettings(hold_seconds_max=hold_max),
             faults=FaultPlan.drawn(seed, replicas) if faults else None,
             snapshots_dir=record_snapshots,

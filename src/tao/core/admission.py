@@ -28,8 +28,9 @@ from tao.core.transitions import Expired, Interrupted, Lapsed, Placed, Refused, 
 
 def admit(ctx: Context, session: Session, replica: ReplicaId, reason: Reason) -> None:
     """Book the session's weight on the replica. The caller enters the phase that goes with it."""
-    weight_tokens = ctx.policy.weight_tokens(session)
-    ctx.state.ledger.admit(session.id, Reservation(replica, weight_tokens))
+    ledger, booked = ctx.state.ledger, _reservation(ctx, session, replica)
+    weight_tokens = booked.tokens - ledger.shared_tokens(replica, session.id, booked.shared)
+    ledger.admit(session.id, booked)
     session.placement = Placement(ctx.now, replica, reason)
     ctx.emit(AdmitSession(session.id, replica, reason, weight_tokens))
 
@@ -38,9 +39,18 @@ def rebook(ctx: Context, session: Session) -> None:
     """Bring the reservation of an admitted session up to its present weight."""
     held = ctx.state.ledger.admission(session.id)
     if held is not None:
-        weight_tokens = ctx.policy.weight_tokens(session)
-        if weight_tokens != held.tokens:
-            ctx.state.ledger.admit(session.id, Reservation(held.replica, weight_tokens))
+        booked = _reservation(ctx, session, held.replica)
+        if booked.tokens != held.tokens or booked.shared != held.shared:
+            ctx.state.ledger.admit(session.id, booked)
+
+
+def _reservation(ctx: Context, session: Session, replica: ReplicaId) -> Reservation:
+    """The session's weight there, with what of it is shared: nothing where a policy books less than the shared part."""
+    weight_tokens = ctx.policy.weight_tokens(session)
+    shared = ctx.policy.shared_prefix(session)
+    if shared and sum(piece.tokens for piece in shared) > weight_tokens:
+        shared = ()
+    return Reservation(replica, weight_tokens, shared)
 
 
 def cover_leader(ctx: Context, session: Session) -> None:
@@ -115,8 +125,17 @@ def _serving(ctx: Context, model: str, replica: ReplicaId) -> ReplicaId:
 
 
 def needed_tokens(ctx: Context, session: Session) -> int:
-    """What placing a session of the pool books: its weight, and beside it the held turns that the weight does not cover."""
+    """What placing a session of the pool books where it shares nothing: its weight, and beside it the held turns that the
+    weight does not cover.
+    """
     return ctx.policy.weight_tokens(session) + ctx.state.beside_tokens(session)
+
+
+def fits(ctx: Context, session: Session, replica: ReplicaId) -> bool:
+    """Whether a session without admission fits the free capacity of the replica; others may hold a part of it already."""
+    ledger, booked = ctx.state.ledger, _reservation(ctx, session, replica)
+    costs_tokens = booked.tokens - ledger.shared_tokens(replica, session.id, booked.shared)
+    return costs_tokens + ctx.state.beside_tokens(session) <= ctx.state.free_tokens(replica)
 
 
 def is_oversize(ctx: Context, session: Session) -> bool:

@@ -10,6 +10,7 @@ from tao.core.admission import (
     cover_leader,
     dispatch,
     expire,
+    fits,
     interrupt,
     is_oversize,
     place_if_oversize,
@@ -106,6 +107,8 @@ def _update_main_line(ctx: Context, session: Session, event: TurnArrived) -> Non
         session.measured_tokens = 0
     else:
         session.footprint_tokens = max(session.footprint_tokens, event.prompt_tokens)
+    if event.shared_prefix or event.kind is TurnKind.RESET:
+        session.beginning = event.shared_prefix
     session.epoch += 1
     session.pinned = event.pinned
     session.urgency = event.urgency
@@ -156,7 +159,7 @@ def _choose_beside(ctx: Context, session: Session, turn: Turn, home: Replica) ->
 
 def _fits_beside(ctx: Context, session: Session, replica_id: str) -> bool:
     replica = next((r for r in ctx.state.eligible_replicas(session) if r.id == replica_id), None)
-    return replica is not None and ctx.policy.weight_tokens(session) <= ctx.state.free_tokens(replica.id)
+    return replica is not None and fits(ctx, session, replica.id)
 
 
 def _join_running(ctx: Context, session: Session, turn: Turn, replica_id: str, reason: Reason) -> None:

@@ -6,7 +6,7 @@ which of its sessions changed, lets the policy say what still holds, and admits 
 
 from collections.abc import Iterable
 
-from tao.core.admission import expire, interrupt, lapse, needed_tokens, place, refuse_held
+from tao.core.admission import expire, fits, interrupt, lapse, place, refuse_held
 from tao.core.commands import Closing, ComputePlan, Interruption, Reason, Refusal
 from tao.core.context import Context, Outstanding
 from tao.core.events import PlanFailed, PlanReady, ShutdownStarted, WakeUp
@@ -108,7 +108,7 @@ def _place_by_rule(ctx: Context, placements: Iterable[Assignment]) -> None:
 
 
 def _place_if_it_fits(ctx: Context, session: Session, replica: ReplicaId, reason: Reason) -> None:
-    if needed_tokens(ctx, session) <= ctx.state.free_tokens(replica):
+    if fits(ctx, session, replica):
         place(ctx, session, replica, reason)
 
 

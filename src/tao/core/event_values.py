@@ -1,10 +1,11 @@
-"""What events carry: the kind of a turn, tool calls, token counts, what a client says of urgency.
+"""What events carry: the kind of a turn, tool calls, token counts, shared prefixes, what a client says of urgency.
 
 An ill-formed value is refused when it is made (`EventError`), as an event is. It must not know who is told of what.
 """
 
 from enum import StrEnum
 from math import isfinite
+from typing import NamedTuple
 
 from tao.values import value
 
@@ -48,6 +49,17 @@ class Usage:
     def __post_init__(self) -> None:
         if self.prompt_tokens < 0 or self.output_tokens < 0 or (self.cached_tokens or 0) < 0:
             raise EventError(f"negative token count in {self!r}")
+
+
+class PrefixNode(NamedTuple):
+    """One piece of a prompt that other sessions may begin with as well: tools, system prompt, a group's first message.
+
+    `key` stands for the text up to and with this piece, `tokens` is the length of the piece alone. Two nodes are the same
+    only if both are equal, so that a length estimated differently is never taken for the same text.
+    """
+
+    key: str
+    tokens: int
 
 
 @value

@@ -9,13 +9,13 @@ a duplicate event is no error: the core counts it and does nothing.
 
 from math import isfinite
 
-from tao.core.event_values import EventError, ToolCall, TurnKind, Urgency, Usage
+from tao.core.event_values import EventError, PrefixNode, ToolCall, TurnKind, Urgency, Usage
 from tao.core.ids import PlanId, ReplicaId, SessionId, TurnId
 from tao.values import value
 
 __all__ = [
     "CacheFlushed", "CacheWatchLost", "CapacityChanged", "ClientLeft", "Event", "EventError", "FirstToken",
-    "ModelsChanged", "PlanFailed", "PlanReady", "PrefixObserved", "ReplicaDraining", "ReplicaJoined",
+    "ModelsChanged", "PlanFailed", "PlanReady", "PrefixNode", "PrefixObserved", "ReplicaDraining", "ReplicaJoined",
     "ReplicaLost", "ReplicaRemoved", "SessionEnded", "ShutdownStarted", "ToolBegan", "ToolCall", "ToolExpected",
     "ToolFinished", "ToolsMeasured", "TurnArrived", "TurnFailed", "TurnFinished", "TurnKind", "TurnProgress",
     "TurnStopped", "Urgency", "Usage", "WakeUp", "WeightsUpdateBegan", "WeightsUpdateEnded",
@@ -41,7 +41,8 @@ class TurnArrived(Event):
     """A model request. `prompt_tokens` is an estimate; `Usage` corrects it when the turn ends.
 
     `pinned`: the replica that holds what the request refers to (a stored response); elsewhere it would fail. `model`: what
-    the request asks for; empty: any replica will do.
+    the request asks for; empty: any replica will do. `shared_prefix`: how the prompt begins, root first, as far as others
+    may begin alike; empty: nothing is known of it.
     """
 
     turn: TurnId
@@ -53,11 +54,18 @@ class TurnArrived(Event):
     pinned: ReplicaId | None = None
     model: str = ""
     urgency: Urgency | None = None
+    shared_prefix: tuple[PrefixNode, ...] = ()
 
     def __post_init__(self) -> None:
         Event.__post_init__(self)
         if self.prompt_tokens < 0:
             raise EventError(f"turn {self.turn}: negative prompt_tokens {self.prompt_tokens}")
+        if self.shared_prefix:
+            pieces = dict(self.shared_prefix)
+            if len(pieces) < len(self.shared_prefix) or min(pieces.values()) < 0:
+                raise EventError(
+                    f"turn {self.turn}: negative tokens or a key twice in its shared prefix {self.shared_prefix}"
+                )
 
 
 @value

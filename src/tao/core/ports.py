@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from tao.core.commands import Reason
-from tao.core.events import PlanReady
+from tao.core.events import PlanReady, PrefixNode
 from tao.core.facts import Fact
 from tao.core.ids import ReplicaId, SessionId, TurnId
 from tao.core.plans import PlanRequest
@@ -57,6 +57,9 @@ class View(Protocol):
 
     def free_tokens(self, replica: ReplicaId) -> int:
         """Capacity minus reservations; negative when overcommitted."""
+
+    def shared_tokens(self, session: Session, replica: ReplicaId) -> int:
+        """Tokens of the session's shared prefix that others have booked on the replica: its admission costs as much less."""
 
     def free_slots(self, replica: ReplicaId) -> int | None:
         """How many more sessions may be admitted there, negative when overcommitted; None where nothing bounds them."""
@@ -113,7 +116,10 @@ class Policy(Protocol):
     def name(self) -> str: ...
 
     def weight_tokens(self, session: Session) -> int:
-        """What the session's admission costs: footprint minus shared, plus reserve."""
+        """What the session's admission costs where it shares nothing: footprint plus reserve."""
+
+    def shared_prefix(self, session: Session) -> tuple[PrefixNode, ...]:
+        """Which part of that weight is booked once on a replica, however many sessions hold it; empty: none."""
 
     def place(self, view: View, session: Session, turn: Turn, at: float) -> Place | Hold:
         """Asked for each arriving turn while a replica is up that serves it. Only `View.eligible_replicas` may be named;

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tao.core.commands import Reason
-from tao.core.events import ToolCall, TurnKind, Urgency
+from tao.core.events import PrefixNode, ToolCall, TurnKind, Urgency
 from tao.core.ids import ReplicaId, SessionId, TurnId
 from tao.core.phases import IN_FLIGHT, Acting, Phase
 from tao.values import value
@@ -74,6 +74,7 @@ class Session:
     interrupts: int = 0
     pinned: ReplicaId | None = None  # the only replica that can serve its next turn
     urgency: Urgency | None = None  # what the client said of its latest main-line turn
+    beginning: tuple[PrefixNode, ...] = ()  # how its main line begins, as its latest turn told
     ended: bool = False  # released by the client while a turn was in flight
     children: dict[SessionId, bool] = field(
         default_factory=dict
@@ -96,6 +97,16 @@ class Session:
     def live_tokens(self) -> int:
         """Context of the main line including the output of the turn in flight."""
         return self.footprint_tokens + self.growing_tokens
+
+    @property
+    def shared_prefix(self) -> tuple[PrefixNode, ...]:
+        """How its main line begins, as far as others may begin alike: never more tokens than there are."""
+        pieces, left_tokens = self.beginning, self.live_tokens
+        for number, piece in enumerate(pieces):
+            left_tokens -= piece.tokens
+            if left_tokens < 0:
+                return pieces[:number]
+        return pieces
 
 
 @dataclass(slots=True)

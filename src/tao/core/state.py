@@ -50,6 +50,9 @@ class State:
     def free_tokens(self, replica: ReplicaId) -> int:
         return self.replicas[replica].capacity_tokens - self.ledger.reserved_tokens(replica)
 
+    def shared_tokens(self, session: Session, replica: ReplicaId) -> int:
+        return self.ledger.shared_tokens(replica, session.id, session.shared_prefix)
+
     def free_slots(self, replica: ReplicaId) -> int | None:
         slots = self.replicas[replica].slots
         return None if slots is None else slots - self.ledger.session_count_on(replica)

@@ -95,6 +95,11 @@ def tao_no_room() -> Policy:
     return _tao("tao-no-room", HalfLifeCredit(), ToolReadiness(make_predictor()), room=WholeCapacity())
 
 
+def tao_no_sharing() -> Policy:
+    """`tao` booking each session whole, whatever it shares with others."""
+    return _tao("tao-no-sharing", HalfLifeCredit(), ToolReadiness(make_predictor()), books_shared_once=False)
+
+
 def _tao(
     name: str,
     credit: Credit,
@@ -104,12 +109,23 @@ def _tao(
     room: AdmissionRoom | None = None,
     solver: str = "auto",
     survival: MeasuredSurvival | None = None,
+    books_shared_once: bool = True,
 ) -> Policy:
     order = order or LongestAwayFirst(credit, readiness)
     lease = LeaseWhileExpected(readiness)
     room, survival = room or GrowthRoom(), survival or MeasuredSurvival()
     parts = Parts(
-        credit, readiness, order, lease, room, OnChange(), DropChanged(), solver, AGED_SECONDS, survival
+        credit,
+        readiness,
+        order,
+        lease,
+        room,
+        OnChange(),
+        DropChanged(),
+        solver,
+        AGED_SECONDS,
+        survival,
+        books_shared_once,
     )
     return JointPolicy(name, parts)
 
@@ -123,6 +139,7 @@ POLICIES: Mapping[str, Callable[[], Policy]] = {
     "tao-footprint-only": tao_footprint_only,
     "tao-smallest-interrupted-first": tao_smallest_interrupted_first,
     "tao-no-room": tao_no_room,
+    "tao-no-sharing": tao_no_sharing,
     "tao-dp": tao_dp,
     "tao-bfd": tao_bfd,
     **BASELINES,

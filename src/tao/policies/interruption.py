@@ -76,12 +76,13 @@ def was_forced(session: Session) -> bool:
 
 def overcommitted_interrupts(
     view: View,
-    weight_tokens: Callable[[Session], int],
+    held_tokens: Callable[[Session, View], int],
     reserve_tokens: Callable[[Replica], int],
     order: InterruptOrder,
     at: float,
 ) -> list[SessionId]:
-    """The fewest candidates, in order, that bring each replica's reservations back to its capacity.
+    """The fewest candidates, in order, that bring each replica's reservations back to its capacity. `held_tokens`: what is
+    free again without one.
 
     While somebody waits, those placed by force give way until the reserve for growth is free again, as long as they are
     first in order: otherwise each would push out, over time, somebody whom a decision had placed, who would then wait, be
@@ -100,7 +101,7 @@ def overcommitted_interrupts(
             if free_tokens >= (reserved_tokens if was_forced(session) else 0):
                 break
             chosen.append(session.id)
-            free_tokens += weight_tokens(session)
+            free_tokens += held_tokens(session, view)
     return chosen
 
 

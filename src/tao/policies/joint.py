@@ -6,11 +6,11 @@ ablations are choices of parts (`catalogue`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
 from tao.core.commands import Reason
-from tao.core.events import PlanReady
+from tao.core.events import PlanReady, PrefixNode
 from tao.core.facts import Fact
 from tao.core.ids import ReplicaId, SessionId
 from tao.core.phases import Acting
@@ -37,7 +37,8 @@ class Parts:
     """The exchangeable parts of a joint policy.
 
     `solver`: the planner's name for its solver. `wait_seconds_max`: who has waited so long comes first; None: no matter.
-    `survival`: what is measured of caches, whether credit goes by it or not.
+    `survival`: what is measured of caches, whether credit goes by it or not. `books_shared_once`: whether what several
+    sessions begin with takes room on a replica once, as on the engine.
     """
 
     credit: Credit
@@ -50,6 +51,7 @@ class Parts:
     solver: str
     wait_seconds_max: float | None = None
     survival: MeasuredSurvival = field(default_factory=MeasuredSurvival)
+    books_shared_once: bool = True
 
 
 class JointPolicy:
@@ -76,8 +78,11 @@ class JointPolicy:
         return self._parts.survival
 
     def weight_tokens(self, session: Session) -> int:
-        """Context so far plus the reserve; tokens shared with other sessions are not known yet, so none are taken off."""
+        """Context so far plus the reserve."""
         return session.live_tokens + RESERVE_TOKENS
+
+    def shared_prefix(self, session: Session) -> tuple[PrefixNode, ...]:
+        return session.shared_prefix if self._parts.books_shared_once else ()
 
     def place(self, view: View, session: Session, turn: Turn, at: float) -> Place | Hold:  # noqa: ARG002
         if session.home is not None and view.replicas[session.home].state is ReplicaState.UP:
@@ -89,7 +94,9 @@ class JointPolicy:
         credit = self._parts.credit.tokens(session, at)
         offer = self._offered_tokens
         roomy = [
-            replica for replica in view.eligible_replicas(session) if offer(view, replica) >= weight_tokens
+            replica
+            for replica in view.eligible_replicas(session)
+            if offer(view, replica) + view.shared_tokens(session, replica.id) >= weight_tokens
         ]
         if not roomy:
             return Hold("no replica has room")
@@ -105,7 +112,7 @@ class JointPolicy:
     def interrupts(self, view: View, at: float) -> Sequence[SessionId]:
         parts = self._parts
         return overcommitted_interrupts(
-            view, self.weight_tokens, parts.room.reserve_tokens, parts.interrupt_order, at
+            view, self._held_tokens, parts.room.reserve_tokens, parts.interrupt_order, at
         )
 
     def lapsed(self, view: View, at: float) -> Sequence[SessionId]:
@@ -114,7 +121,7 @@ class JointPolicy:
     def decide(self, view: View, at: float) -> Decision:
         self._parts.pacing.planned(at)
         free_tokens = {r.id: self._offered_tokens(view, r) for r in view.up_replicas()}
-        needs = self._needs.of(view)
+        needs = _less_shared(view, self._needs.of(view))
         if not _somebody_fits(needs, free_tokens):
             return Decision()  # nobody can be placed, and nobody has to be kept from the room of another
         everywhere = tuple(free_tokens)
@@ -178,7 +185,7 @@ class JointPolicy:
     ) -> Sequence[Assignment]:
         self._last.answered(plan)
         return self._parts.stale_plan.select(
-            view, plan.assignments, changed, lambda session: self._needed_tokens(view, session)
+            view, plan.assignments, changed, lambda session: self._least_tokens(view, session)
         )
 
     def observe(self, view: View, fact: Fact) -> None:
@@ -189,6 +196,7 @@ class JointPolicy:
     def explain(self, view: View, session: Session, at: float) -> Mapping[str, object]:
         told: dict[str, object] = {
             "weight_tokens": self.weight_tokens(session),
+            "shared_prefix_tokens": sum(piece.tokens for piece in session.shared_prefix),
             "footprint_tokens": session.footprint_tokens,
             "ready": self._parts.readiness.ready(session, at),
             "credit_tokens": self._parts.credit.tokens(session, at),
@@ -206,7 +214,17 @@ class JointPolicy:
         return self._parts.room.offered_tokens(view, replica)
 
     def _needed_tokens(self, view: View, session: Session) -> int:
+        """What it takes to place a session of the pool where nobody shares anything with it."""
         return self.weight_tokens(session) + view.beside_tokens(session)
+
+    def _least_tokens(self, view: View, session: Session) -> int:
+        """The same, less what is booked already wherever it may go."""
+        return self._needed_tokens(view, session) - _shared_everywhere(view, session)
+
+    def _held_tokens(self, session: Session, view: View) -> int:
+        """What an admitted session alone holds: what is free again without it."""
+        assert session.home is not None, session
+        return self.weight_tokens(session) - view.shared_tokens(session, session.home)
 
     def _candidate(
         self, view: View, session: Session, everywhere: tuple[ReplicaId, ...], at: float, rank: int
@@ -217,7 +235,7 @@ class JointPolicy:
         return Candidate(
             session=session.id,
             epoch=session.epoch,
-            weight_tokens=self._needed_tokens(view, session),
+            weight_tokens=self._least_tokens(view, session),
             footprint_tokens=session.footprint_tokens,
             ready=self._parts.readiness.ready(session, at),
             credit_tokens={replica: tokens for replica, tokens in credit.items() if replica in eligible},
@@ -226,6 +244,27 @@ class JointPolicy:
             eligible=None if eligible is everywhere else eligible,
             rank=rank,
         )
+
+
+def _shared_everywhere(view: View, session: Session) -> int:
+    """Tokens of a session that others have booked on every replica where it may go: so much less it takes on any of them.
+
+    The planner knows one weight for a session. What only some replicas hold is not taken off, so that no plan overfills one.
+    """
+    if not session.shared_prefix:
+        return 0
+    where = view.eligible_replicas(session)
+    return min((view.shared_tokens(session, replica.id) for replica in where), default=0)
+
+
+def _less_shared(view: View, needs: Sequence[Need]) -> Sequence[Need]:
+    """The needs without what is booked already wherever the session may go."""
+    return [
+        replace(need, tokens=need.tokens - _shared_everywhere(view, need.session))
+        if need.session.shared_prefix
+        else need
+        for need in needs
+    ]
 
 
 def _somebody_fits(needs: Sequence[Need], free_tokens: Mapping[ReplicaId, int]) -> bool:

@@ -17,25 +17,36 @@ EMPTY_ANSWER = "(no text)"
 
 
 class SharedPrompts:
-    """System prompts by (group, tokens): made once, so that all sessions of a group send the same bytes."""
+    """Texts by (name, tokens) that several sessions send: made once, so that all of them send the same bytes."""
 
     def __init__(self, pool: TextPool, ratio: TokenRatio) -> None:
         self._pool = pool
         self._ratio = ratio
         self._made: dict[tuple[str, int], str] = {}
 
-    def prompt(self, group: str, tokens: int) -> str:
-        key = (group, tokens)
+    def prompt(self, name: str, tokens: int) -> str:
+        key = (name, tokens)
         if key not in self._made:
-            self._made[key] = self._pool.named(f"system of {group}", self._ratio.chars(tokens))
+            self._made[key] = self._pool.named(name, self._ratio.chars(tokens))
         return self._made[key]
 
 
 class Conversation:
     """Call `extend` before each turn, send `body_messages()`, then call `answered`."""
 
-    def __init__(self, name: str, system: str | None, pool: TextPool, ratio: TokenRatio, seed: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        system: str | None,
+        pool: TextPool,
+        ratio: TokenRatio,
+        seed: int,
+        *,
+        task: str | None = None,
+    ) -> None:
+        """`task`: the first message, where other sessions begin with the same; None: it is made up."""
         self._name = name
+        self._task = task
         self._pool = pool
         self._ratio = ratio
         self._rng = random.Random(f"{seed} {name}")  # noqa: S311 - repeatable filler, not a secret
@@ -56,6 +67,10 @@ class Conversation:
             self._prefixes += 1
             self._messages = list(self._system)
             self._known_tokens = 0
+            if self._task is not None and self._prefixes == 1:
+                self._added_chars = self._system_chars + len(self._task)
+                self._messages.append(_encode("user", self._task))
+                return
             head = f"[{self._name}.{self._prefixes}] "
             chars = max(1, self._ratio.chars(prompt_tokens) - self._system_chars - len(head))
             self._added_chars = self._system_chars + len(head) + chars

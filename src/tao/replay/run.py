@@ -154,7 +154,11 @@ class Replay:
         shared = session.shared_prefix_tokens
         tokens = self._config.system_tokens if shared is None else shared
         tokens = min(tokens, int(session.turns[0].prompt_tokens * SHARED_SHARE_MAX))
-        group = session.source or session.agent or "sessions"
-        system = self._shared.prompt(group, tokens) if tokens > 0 else None
+        source = session.source or session.agent or "sessions"
+        system = self._shared.prompt(f"system of {source}", tokens) if tokens > 0 else None
+        task: str | None = None
+        if session.prompt_group is not None:
+            task_tokens = max(1, session.turns[0].prompt_tokens - max(0, tokens))
+            task = self._shared.prompt(f"task of {self._config.run_id}{session.prompt_group}", task_tokens)
         name = self._config.run_id + session.session_id
-        return Conversation(name, system, self._pool, self._ratio, self._config.seed)
+        return Conversation(name, system, self._pool, self._ratio, self._config.seed, task=task)

@@ -49,6 +49,7 @@ class Setting(Struct, frozen=True, forbid_unknown_fields=True):
     """One model on its replicas under one load. `stands_for`: the set-up of the paper that it is in the shape of.
 
     `concurrency` with several `replicas` is read in pairs. `kv_tokens`: of one replica, instead of the profile's.
+    `group_size`: each of the `sessions` is played so many times in a row, as rollouts of one prompt.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Setting(Struct, frozen=True, forbid_unknown_fields=True):
     sessions: Count = 500
     kv_tokens: KvTokens | None = None
     system_tokens: Tokens = 0
+    group_size: Annotated[int, Meta(ge=1, le=1024)] = 1
     hold_seconds_max: Annotated[float, Meta(gt=0, le=SECONDS_MAX)] = 300.0
     variants: tuple[Variant, ...] = (Variant("as it is"),)
 
@@ -217,7 +219,7 @@ def _spec(point: Point, seed: int, repeats: int) -> RunSpec:
         traces=setting.traces,
         kv_tokens=point.kv_tokens,
         seed=seed,
-        order=Order(point.sessions, seed, repeats=repeats),
+        order=Order(point.sessions, seed, repeats=repeats, group_size=setting.group_size),
         workload=WorkloadSettings(
             system_tokens=setting.system_tokens,
             tool_delay_seconds=point.variant.tool_delay_seconds,

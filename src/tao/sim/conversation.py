@@ -2,11 +2,16 @@
 
 The same rules as those of the live load client, without text: a shared system prompt, a task, then answer and tool
 result by turns; a new prefix (compaction) starts again after the system prompt; a prompt recorded shorter than what was
-already said still extends it by a little. It must not know time, tools, or other sessions.
+already said still extends it by a little. Sessions of one group begin with one task. It must not know time, tools, or other
+sessions.
 """
 
+from tao.core.events import PrefixNode
 from tao.enginemodel import Chain, Request, Segment
 from tao.traces.model import TraceSession
+
+SYSTEM, TASK = "system", "task"
+"""What a segment that several sessions share is; what follows is the name of a source or of a group, not a number."""
 
 SHARED_SHARE_MAX = 0.9
 """Most of a first prompt that can be a shared system prompt."""
@@ -15,18 +20,20 @@ SHARED_SHARE_MAX = 0.9
 class Conversation:
     """Call `extend` for each turn's prompt and `answered` with what the turn generated."""
 
-    __slots__ = ("_chain", "_name", "_parts", "_system")
+    __slots__ = ("_chain", "_group", "_name", "_parts", "_system")
 
-    def __init__(self, name: str, system: Segment | None) -> None:
+    def __init__(self, name: str, system: Segment | None, group: str | None = None) -> None:
+        """`group`: the sessions that begin with one first prompt; None: this one is alone with its own."""
         self._name = name
         self._system = system
+        self._group = group
         self._chain: Chain | None = None
         self._parts = 0
 
     def extend(self, prompt_tokens: int, *, new_prefix: bool) -> Chain:
         """The prompt of the next turn, about `prompt_tokens` long."""
         self._parts += 1
-        key = (self._name, self._parts)
+        key = (self._name, self._parts) if self._parts > 1 or self._group is None else (TASK, self._group)
         chain = self._chain
         if new_prefix or chain is None:
             shared = (self._system,) if self._system is not None else ()
@@ -43,8 +50,21 @@ class Conversation:
 
 
 def system_segment(trace: TraceSession, default_tokens: int) -> Segment | None:
-    """The prompt that the sessions of one source share: as long as recorded, else `default_tokens`; None for none."""
-    shared = trace.shared_prefix_tokens
-    tokens = default_tokens if shared is None else shared
+    """The prompt that the sessions of one source share: as long as recorded, else `default_tokens`; None for none.
+
+    A first prompt too short for it begins with as much of it as there is room for. Recorded prompts of different lengths are
+    different prompts.
+    """
+    recorded = trace.shared_prefix_tokens
+    tokens = default_tokens if recorded is None else recorded
     tokens = min(tokens, int(trace.turns[0].prompt_tokens * SHARED_SHARE_MAX))
-    return (("system", trace.source or trace.agent, tokens), tokens) if tokens > 0 else None
+    return ((SYSTEM, trace.source or trace.agent, recorded), tokens) if tokens > 0 else None
+
+
+def beginning_of(prompt: Chain) -> tuple[PrefixNode, ...]:
+    """How a prompt that begins afresh begins as others may: its system prompt, and a first prompt that a group shares."""
+    return tuple(
+        PrefixNode(":".join(map(str, key)), length)
+        for key, _, length in prompt.slices(0, prompt.tokens)
+        if isinstance(key, tuple) and key[0] in {SYSTEM, TASK} and isinstance(key[1], str)
+    )

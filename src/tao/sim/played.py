@@ -3,10 +3,10 @@
 It knows nothing of schedulers and replicas, nor when its turns end; it is told.
 """
 
-from tao.core.events import ToolCall
+from tao.core.events import PrefixNode, ToolCall
 from tao.core.ids import SessionId
 from tao.enginemodel import Request
-from tao.sim.conversation import Conversation, system_segment
+from tao.sim.conversation import Conversation, beginning_of, system_segment
 from tao.traces.model import TraceSession, TraceTool
 
 
@@ -16,6 +16,7 @@ class PlayedSession:
 
     `is_child`: started by a turn of another session, so that no worker holds it; `awaited_by`: the session whose tool
     lasts until this one has ended, if one's does. `children_left`: how many the session itself waits for.
+    `shared_prefix`: how its prompt begins, as those of other sessions may.
     `starts_afresh`: the prompt of the turn in play is a new prefix after an earlier one (compaction).
     """
 
@@ -28,6 +29,7 @@ class PlayedSession:
         "id",
         "is_child",
         "next_turn",
+        "shared_prefix",
         "starts_afresh",
         "tool_ended_at",
         "trace",
@@ -54,7 +56,9 @@ class PlayedSession:
         self.tool_ended_at: float | None = None
         self.children_left = 0
         self.starts_afresh = False
-        self._conversation = Conversation(trace.session_id, system_segment(trace, system_tokens))
+        self.shared_prefix: tuple[PrefixNode, ...] = ()
+        system = system_segment(trace, system_tokens)
+        self._conversation = Conversation(trace.session_id, system, trace.prompt_group)
         self._tool_delay_seconds = tool_delay_seconds
         self._human_wait_seconds_max = human_wait_seconds_max
 
@@ -80,6 +84,8 @@ class PlayedSession:
         new_prefix = self.trace.starts_new_prefix(self.next_turn)
         self.starts_afresh = new_prefix and self.next_turn > 0
         prompt = self._conversation.extend(turn.prompt_tokens, new_prefix=new_prefix)
+        if new_prefix:
+            self.shared_prefix = beginning_of(prompt)
         return Request(request_id, prompt, max(1, turn.output_tokens))
 
     def answered(self, request: Request) -> None:

@@ -9,6 +9,7 @@ import gc
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -41,6 +42,7 @@ class Order:
 
     `repeats`: how often the traces are played, each time under new names, where they hold too few sessions. `fitted`:
     draw so many sessions by `fitted_seed` from distributions fitted to the traces, instead of playing theirs.
+    `group_size`: each chosen session is played so many times in a row, as rollouts of one prompt.
     """
 
     count_max: int | None = None
@@ -49,6 +51,7 @@ class Order:
     repeats: int = 1
     fitted: int | None = None
     fitted_seed: int = 0
+    group_size: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +304,17 @@ def _choose(spec: RunSpec, traces: Mapping[str, Sequence[TraceSession]]) -> Sele
             f"nothing is left to simulate: the first turn of each session of {', '.join(spec.traces)} takes more than "
             f"{prompt_tokens_max} tokens"
         )
+    if order.group_size > 1:
+        rollouts = (rollouts_of(session, order.group_size) for session in chosen.sessions)
+        return replace(chosen, sessions=tuple(chain.from_iterable(rollouts)))
     return chosen
+
+
+def rollouts_of(session: TraceSession, count: int) -> Iterator[TraceSession]:
+    """The session `count` times under new names: rollouts of one prompt, as RL trainers sample them."""
+    group = session.prompt_group or session.session_id
+    for time in range(count):
+        yield msgspec.structs.replace(again(session, time), prompt_group=group)
 
 
 def again(session: TraceSession, time: int) -> TraceSession:

@@ -273,7 +273,10 @@ class Simulation:
         session = played.session
         kind = TurnKind.RESET if session.starts_afresh else TurnKind.MAIN
         parent = SessionId(session.trace.parent) if session.trace.parent is not None else None
-        self._feed(TurnArrived(at, turn, session.id, played.request.prompt.tokens, kind, parent=parent))
+        prompt_tokens, shared = played.request.prompt.tokens, session.shared_prefix
+        self._feed(
+            TurnArrived(at, turn, session.id, prompt_tokens, kind, parent=parent, shared_prefix=shared)
+        )
 
     def _after_turn(self, session: PlayedSession, at: float) -> None:
         """The turn in play has ended: sub-agents start, the tool runs, a human thinks, or the session is over."""

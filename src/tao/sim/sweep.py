@@ -75,7 +75,8 @@ def expected_turns(spec: RunSpec, traces: Traces) -> float:
     sessions = [session for name in spec.traces for session in traces[name]]
     turns = sum(len(session.turns) for session in sessions)
     played = spec.order.fitted or len(sessions) * spec.order.repeats
-    return turns * min(spec.order.count_max or played, played) / max(len(sessions), 1)
+    chosen = min(spec.order.count_max or played, played) * spec.order.group_size
+    return turns * chosen / max(len(sessions), 1)
 
 
 def _run_spread(

@@ -88,7 +88,7 @@ class TraceTurn(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class TraceSession(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One agent's conversation. `parent` is the session that spawned it after its turn `parent_turn` (from
-    0).
+    0). Sessions with one `prompt_group` begin with one first prompt: rollouts of one task.
     """
 
     session_id: Id
@@ -103,6 +103,7 @@ class TraceSession(Struct, frozen=True, kw_only=True, omit_defaults=True):
     duration_resolution_seconds: Seconds | None = field(name="duration_res_s", default=None)
     tool_tokens: Tokens | None = None
     system_tokens: Tokens | None = None
+    prompt_group: Id | None = None
     turns: Annotated[tuple[TraceTurn, ...], Meta(min_length=1)]
 
     @property

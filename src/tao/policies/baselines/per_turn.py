@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from tao.core.commands import Reason
-from tao.core.events import PlanReady
+from tao.core.events import PlanReady, PrefixNode
 from tao.core.facts import Fact
 from tao.core.ids import ReplicaId, SessionId
 from tao.core.phases import turns_of
@@ -41,6 +41,9 @@ class PerTurnPolicy:
     def weight_tokens(self, session: Session) -> int:
         """The context of the main line: booked while a turn is in flight."""
         return session.live_tokens
+
+    def shared_prefix(self, session: Session) -> tuple[PrefixNode, ...]:  # noqa: ARG002
+        return ()
 
     def place(self, view: View, session: Session, turn: Turn, at: float) -> Place | Hold:
         return Place(self._router.choose(view, session, turn, at), Reason.ROUTED)

@@ -5,7 +5,7 @@ It must not know any of those rules.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from tao.core.events import PlanReady
+from tao.core.events import PlanReady, PrefixNode
 from tao.core.ids import SessionId
 from tao.core.ports import Assignment, View
 from tao.core.session import ReplicaState, Session
@@ -29,6 +29,10 @@ class Unplanned:
     def weight_tokens(self, session: Session) -> int:
         """The context so far."""
         return session.live_tokens
+
+    def shared_prefix(self, session: Session) -> tuple[PrefixNode, ...]:  # noqa: ARG002
+        """None of the peers counts what sessions share but once."""
+        return ()
 
     def explain(self, view: View, session: Session, at: float) -> Mapping[str, object]:  # noqa: ARG002
         return {
