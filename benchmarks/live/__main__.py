@@ -19,6 +19,7 @@ from typing import Any
 
 import bench
 from benchmarks.live import engines, page, report, routers
+from benchmarks.live.earlier import done, earlier_rows
 from benchmarks.live.peers import PEERS, Peer, chosen
 from tests.engine.processes import ServiceError
 
@@ -57,10 +58,15 @@ QUICK = {
 """As short of memory as a whole run, and a tenth of its tokens."""
 
 
+def now() -> str:
+    """The present moment to the second, for results."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
 def write(path: Path, result: dict[str, Any]) -> None:
     """A result with what a reader must know of a figure: when, on what, of which code."""
     heading = {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "date": now(),
         "machine": {
             "processor": bench.processor(),
             "cores": os.cpu_count(),
@@ -82,9 +88,8 @@ def is_published(options: argparse.Namespace) -> bool:
 
 def provenance(runs: str) -> str:
     """When and on what, as a sentence under a heading."""
-    now = datetime.datetime.now(datetime.UTC)
     return (
-        f"{now:%Y-%m-%d}, commit `{bench.commit()}`, {bench.processor()}, {os.cpu_count()} cores, load average "
+        f"{now()[:10]}, commit `{bench.commit()}`, {bench.processor()}, {os.cpu_count()} cores, load average "
         f"{os.getloadavg()[2]:.1f} in the last quarter of an hour; medians of {runs} with their intervals."
     )
 
@@ -111,23 +116,25 @@ def run_engines(options: argparse.Namespace, peers: Sequence[Peer]) -> None:
     config = engines.LiveConfig(**{**(QUICK if options.quick else {}), **changed})
     repeats = 1 if options.quick else options.repeats
     runs = repeats * len(peers)
-    run, usual, worst = engines.estimate(config, runs)
+    out = options.out / "live-engines.json"
+    rows = earlier_rows(out, config) if options.resume else []
+    made = frozenset(map(done, rows))
+    left = sum((repeat, peer.name) not in made for repeat in range(repeats) for peer in peers)
+    run, usual, worst = engines.estimate(config, left)
     print(
-        f"engines: {runs} runs of {run.sessions} sessions, {run.turns} turns, {run.prompt_tokens} prompt tokens "
-        f"(new: {run.new_prompt_tokens}), {run.output_tokens} output tokens; on an idle machine about {usual / 60:.0f} min, "
+        f"engines: {left} runs ({runs - left} made earlier) of {run.sessions} sessions, {run.turns} turns, "
+        f"{run.prompt_tokens} prompt tokens (new: {run.new_prompt_tokens}), {run.output_tokens} output tokens; on an idle machine about {usual / 60:.0f} min, "
         f"without any cache hit {worst / 60:.0f} min",
         flush=True,
     )
-    rows: list[dict[str, Any]] = []
-    out = options.out / "live-engines.json"
 
     def on_row(row: dict[str, Any]) -> None:
-        rows.append(row)
-        print(f"{len(rows)}/{runs} {report.row_text(row)}", flush=True)
+        rows.append({**row, "date": now(), "commit": bench.commit()})
+        print(f"{len(rows) - len(made)}/{left} {report.row_text(row)}", flush=True)
         result = {"config": config, "totals": run, "repeats": repeats, "medians": report.medians(rows)}
         write(out, {**result, "comparisons": report.comparisons(rows), "rows": rows})
 
-    engines.measure(config, peers, repeats, options.logs, on_row)
+    engines.measure(config, peers, repeats, options.logs, on_row, made)
     print(report.table(rows), flush=True)
     out.with_suffix(".svg").write_text(report.plot(rows))
     if is_published(options):
@@ -149,6 +156,11 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--sessions", type=positive, help="sessions of each run on engines")
     parser.add_argument("--concurrency", type=positive, help="sessions at a time")
     parser.add_argument("--kv-tokens", type=positive, help="KV cache of each replica")
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="on engines: keep the runs of the file that is there, make the others",
+    )
     parser.add_argument("--quick", action="store_true", help="a smoke run: it works, its figures say nothing")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the JSON files and the plot")
     parser.add_argument("--logs", type=Path, default=LOGS, help="folder for the logs of all processes")

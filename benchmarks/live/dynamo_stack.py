@@ -10,10 +10,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
-POLL_SECONDS = 0.5
 LOOPBACK = "127.0.0.1"
 
 
@@ -58,15 +57,13 @@ def main(arguments: Sequence[str]) -> int:
         commands = [worker(replica, block_tokens, capacity_tokens) for replica in replicas]
         commands.append(frontend(port, block_tokens, len(replicas)))
         running = [subprocess.Popen(command, env=environment(folder)) for command in commands]
-        try:
-            while all(process.poll() is None for process in running):
-                time.sleep(POLL_SECONDS)
-            return next(code for process in running if (code := process.poll()) is not None)
-        finally:
-            for process in running:
-                process.terminate()
-            for process in running:
-                process.wait()
+        with ThreadPoolExecutor(len(running)) as pool:
+            try:
+                ended = wait([pool.submit(process.wait) for process in running], return_when=FIRST_COMPLETED)
+                return ended.done.pop().result()
+            finally:
+                for process in running:
+                    process.terminate()
 
 
 if __name__ == "__main__":

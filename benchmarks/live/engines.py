@@ -84,8 +84,9 @@ def measure(
     repeats: int,
     logs: Path,
     on_row: Callable[[dict[str, Any]], None],
+    done: frozenset[tuple[int, str]] = frozenset(),
 ) -> None:
-    """Run all, `on_row` after each. Raises ServiceError when the engines themselves fail."""
+    """Run all but the (repeat, peer) in `done`, `on_row` after each. Raises ServiceError when the engines fail."""
     logs.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
     with replicas(logs, kv_tokens=config.kv_tokens, window_tokens=config.window_tokens) as engines:
@@ -97,6 +98,8 @@ def measure(
             first = repeat % len(peers)
             # Each repeat begins with another peer, so that none always follows the same neighbour.
             for peer in (*peers[first:], *peers[:first]):
+                if (repeat, peer.name) in done:
+                    continue
                 flush(engines)
                 run = _Run(config, peer, repeat, trace, chars_per_token, logs / f"{repeat}-{peer.name}")
                 on_row(run.row(engines))
