@@ -123,8 +123,8 @@ def run_engines(options: argparse.Namespace, peers: Sequence[Peer]) -> None:
     run, usual, worst = engines.estimate(config, left)
     print(
         f"engines: {left} runs ({runs - left} made earlier) of {run.sessions} sessions, {run.turns} turns, "
-        f"{run.prompt_tokens} prompt tokens (new: {run.new_prompt_tokens}), {run.output_tokens} output tokens; on an idle machine about {usual / 60:.0f} min, "
-        f"without any cache hit {worst / 60:.0f} min",
+        f"{run.prompt_tokens} prompt tokens (new: {run.new_prompt_tokens}), {run.output_tokens} output tokens; on an idle "
+        f"machine about {usual / 60:.0f} min, without any cache hit {worst / 60:.0f} min",
         flush=True,
     )
 
