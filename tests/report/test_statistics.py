@@ -1,10 +1,11 @@
-"""Intervals and paired comparisons, against figures worked out by hand and by tables."""
+"""Intervals and paired comparisons, against figures worked out by hand and by tables; and the colours of plots."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tao.report.bounds import recovered_share
+from tao.report.figures import colours_of
 from tao.report.statistics import Verdict, compare, estimate
 
 
@@ -61,3 +62,10 @@ def test_the_share_of_the_way_to_the_floor() -> None:
     assert recovered_share(140.0, 100.0, 20.0) == -0.5
     assert recovered_share(60.0, 20.0, 20.0) is None
     assert recovered_share(60.0, None, 20.0) is None
+
+
+def test_tao_has_one_colour_in_all_reports_and_no_other_policy_has_it() -> None:
+    few, many = colours_of(["tao", "aimd"]), colours_of([f"p{n}" for n in range(15)] + ["tao"])
+    assert few["tao"] == many["tao"]
+    assert [policy for policy, colour in many.items() if colour == many["tao"]] == ["tao"]
+    assert len(set(many.values())) == 12

@@ -15,9 +15,11 @@ if TYPE_CHECKING:
 
 # Distinct in hue and lightness, also for the colour-blind (Okabe and Ito, with darker companions).
 COLOURS = (
-    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f3c8d", "#8c6d31", "#444444", "#a6761d",
-    "#1b9e77", "#e7298a",
+    "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f3c8d", "#8c6d31", "#444444", "#a6761d", "#1b9e77",
+    "#e7298a",
 )  # fmt: skip
+OUR_COLOUR = "#d55e00"
+"""Of `tao`, in every report: who looks through several finds it at once."""
 FLOOR_COLOUR = "#999999"
 FLOOR = "unlimited memory"
 PLOTTED = tuple(m for m in METRICS if m.key in {"latency", "ttft", "decode", "hit", "tool_end", "hold"})
@@ -52,8 +54,10 @@ def library() -> str:
 
 
 def colours_of(policies: Sequence[str]) -> dict[str, str]:
-    """A colour for each policy, the same in all plots of a report."""
-    return {policy: COLOURS[n % len(COLOURS)] for n, policy in enumerate(policies)}
+    """A colour for each policy, the same in all plots of a report; that of `tao` is the same in all reports."""
+    others = [policy for policy in policies if policy != "tao"]
+    colours = {policy: COLOURS[n % len(COLOURS)] for n, policy in enumerate(others)}
+    return {policy: colours.get(policy, OUR_COLOUR) for policy in policies}
 
 
 def setting_plot(points: Sequence[PointResult], axis: str, colours: dict[str, str], name: str) -> str:
