@@ -182,8 +182,9 @@ def words(tokens: int) -> str:
 def chat_request(
     text: str, session: str | None, *, headers: dict[str, str] | None = None, **more: Any
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Body and headers of a chat completion."""
-    body = {"model": MODEL, "messages": [{"role": "user", "content": text}], "max_tokens": 8, **more}
+    """Body and headers of a chat completion. A session says its name first: what begins alike is booked once."""
+    content = text if session is None else f"{session}: {text}"
+    body = {"model": MODEL, "messages": [{"role": "user", "content": content}], "max_tokens": 8, **more}
     named = {} if session is None else {"x-session-id": session}
     return body, {**named, **(headers or {})}
 

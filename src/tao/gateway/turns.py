@@ -16,14 +16,7 @@ from tao.core.events import SessionEnded, TurnArrived, Usage
 from tao.core.ids import ReplicaId, SessionId, TurnId
 from tao.gateway.config import GatewayConfig
 from tao.gateway.driver import Driver, Ticket
-from tao.gateway.exchange import (
-    Answer,
-    BrokenError,
-    Client,
-    ClientRequest,
-    UnreachableError,
-    Upstream,
-)
+from tao.gateway.exchange import Answer, BrokenError, Client, ClientRequest, UnreachableError, Upstream
 from tao.gateway.fleet import Fleet
 from tao.gateway.replies import (
     REFUSALS,
@@ -37,6 +30,7 @@ from tao.gateway.replies import (
 )
 from tao.gateway.sessionnames import SessionNamer
 from tao.gateway.tools import ToolService, core_call
+from tao.gateway.wire.beginnings import Beginnings
 from tao.gateway.wire.dialects import Dialect
 from tao.gateway.wire.facts import ResponseFacts
 from tao.gateway.wire.headers import Headers
@@ -93,14 +87,12 @@ class TurnService:
         self._tools = tools
         self._driver = driver
         self._fleet, self._upstream = fleet, upstream
+        kept_max, idle_seconds = config.limits.identities_max, config.identity.idle_seconds
         self._sessions = SessionIndex(
-            sessions_max=config.limits.identities_max,
-            idle_seconds=config.identity.idle_seconds,
-            strict=config.identity.strict,
+            sessions_max=kept_max, idle_seconds=idle_seconds, strict=config.identity.strict
         )
-        self._tokens = TokenEstimator(
-            sessions_max=config.limits.identities_max, idle_seconds=config.identity.idle_seconds
-        )
+        self._tokens = TokenEstimator(sessions_max=kept_max, idle_seconds=idle_seconds)
+        self._beginnings = Beginnings(pieces_max=kept_max, idle_seconds=idle_seconds)
         self._turns = 0
         self.cutting = False
         self._log = structlog.get_logger("tao.turn")
@@ -138,6 +130,7 @@ class TurnService:
         now = time.monotonic()
         self._sessions.expire(now)
         self._tokens.expire(now)
+        self._beginnings.expire(now)
 
     # --- arrival and decision ---------------------------------------------------------------------------------------
 
@@ -165,6 +158,13 @@ class TurnService:
             pinned=ReplicaId(resolution.pinned_replica) if resolution.pinned_replica else None,
             model=model,
             urgency=read_urgency(parsed.body, self._driver.clock),
+            shared_prefix=self._beginnings.nodes(
+                parsed,
+                chain,
+                bytes_per_token=self._tokens.bytes_per_token(identity.session_id),
+                prompt_tokens=prompt_tokens,
+                now=time.monotonic(),
+            ),
         )
         if self._log.is_enabled_for(logging.DEBUG):
             self._log.debug(
