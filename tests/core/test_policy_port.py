@@ -18,7 +18,7 @@ from tao.core.events import PlanReady
 from tao.core.facts import SessionInterrupted
 from tao.core.ids import ReplicaId, SessionId
 from tao.core.phases import Running, Waiting
-from tao.core.ports import Assignment, Decision, Hold, Place, View
+from tao.core.ports import Assignment, Decision, Hold, Place, PolicyAnswerError, View
 from tao.core.session import Session, Turn
 from tao.policies import make_policy
 
@@ -84,6 +84,60 @@ def test_a_policy_may_take_the_admission_of_a_session_that_returns() -> None:
     assert isinstance(w.session("s").phase, Waiting)
     assert w.free("a") == 2_000
     assert w.session("s").interrupts == 1
+
+
+class Answers(Miser):
+    """Answers `place` by what it is told, whatever that is."""
+
+    answer: object = None
+
+    def place(self, view: View, session: Session, turn: Turn, at: float) -> Place | Hold:
+        return self.answer  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("answer", [None, "a", True])
+def test_what_is_neither_place_nor_hold_is_a_defect_of_the_policy_and_says_so(answer: object) -> None:
+    policy = Answers()
+    policy.answer = answer
+    w = World(policy, a=2_000)
+    with pytest.raises(
+        PolicyAnswerError, match=rf"policy tao: place answered {answer!r} .*a Place or a Hold"
+    ):
+        w.arrive("s", "t1")
+    assert not w.scheduler.view.sessions
+    policy.answer = Place(ReplicaId("a"), Reason.RULE)
+    w.arrive("s", "t1")
+    policy.answer = answer
+    with pytest.raises(
+        PolicyAnswerError, match=f"place answered {answer!r}"
+    ):  # beside a turn on the engine too
+        w.arrive("s", "t2")
+    assert list(w.scheduler.view.turns) == ["t1"]
+
+
+class Weighs(Miser):
+    """Weighs every session by what it is told."""
+
+    weight: object = 100
+
+    def weight_tokens(self, session: Session) -> int:
+        return self.weight  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("weight", [-1, float("nan"), 1500.0, None, "1500"])
+def test_a_weight_that_would_spoil_the_ledger_is_a_defect_of_the_policy_and_says_so(weight: object) -> None:
+    policy = Weighs()
+    policy.weight = weight
+    w = World(policy, a=2_000)
+    told = rf"policy tao: weight_tokens answered {weight!r} .*an int of at least 0"
+    with pytest.raises(PolicyAnswerError, match=told):
+        w.arrive("s", "t1")
+    policy.weight = 100
+    w.arrive("s", "t1")
+    policy.placements, policy.due, policy.weight = [(SessionId("s"), ReplicaId("a"))], 0.0, weight
+    with pytest.raises(PolicyAnswerError, match=told):
+        w.wake()
+    assert w.free("a") == 2_000, "nothing of it is booked"
 
 
 class AtTheBoundary(Miser):

@@ -47,6 +47,26 @@ class PlacesNowhere(Mine):
         return Place(ReplicaId("mars"), Reason.ROOM)
 
 
+class SaysNothing(Mine):
+    def place(self, view: View, session: Session, turn: Turn, at: float) -> Place | Hold:
+        return None  # type: ignore[return-value]
+
+
+class WeighsLessThanNothing(Mine):
+    def weight_tokens(self, session: Session) -> int:
+        return -session.footprint_tokens
+
+
+class WeighsNoNumber(Mine):
+    def weight_tokens(self, session: Session) -> int:
+        return float("nan")  # type: ignore[return-value]
+
+
+class WeighsFractions(Mine):
+    def weight_tokens(self, session: Session) -> int:
+        return session.footprint_tokens * 1.5  # type: ignore[return-value]
+
+
 class DecidesOnNobody(Mine):
     def decide(self, view: View, at: float) -> Decision:
         return Decision([(SessionId("nobody"), ReplicaId("replica-0"))])
@@ -84,6 +104,13 @@ def test_the_frame_is_sound() -> None:
         ("RaisesWhatBadInputRaises", "ValueError: no such thing (in decide, "),
         ("EndsTheProgram", "SystemExit: 0 (in decide, "),
         ("PlacesNowhere", "KeyError: 'mars'"),
+        (
+            "SaysNothing",
+            "seed 0: policy mine: place answered None (NoneType); it must be a Place or a Hold\n",
+        ),
+        ("WeighsLessThanNothing", "seed 0: policy mine: weight_tokens answered -"),
+        ("WeighsNoNumber", "weight_tokens answered nan (float); it must be an int of at least 0\n"),
+        ("WeighsFractions", "(float); it must be an int of at least 0\n"),
         ("DecidesOnNobody", "KeyError: 'nobody'"),
         ("DecidesOnAllTheTime", "time does not move: the policy asks for more"),
         ("DecidesWhenNoNumberSays", "must be finite, not nan"),

@@ -21,6 +21,7 @@ from tao.core.facts import SessionClosed, SessionInterrupted, TurnDispatched
 from tao.core.ids import ReplicaId
 from tao.core.ledger import Reservation
 from tao.core.phases import IN_FLIGHT, Acting, Away, Closed, Running, Waiting
+from tao.core.ports import PolicyAnswerError
 from tao.core.session import Placement, Session, Turn
 from tao.core.tool_phase import child_ended
 from tao.core.transitions import Expired, Interrupted, Lapsed, Placed, Refused, check_row
@@ -46,11 +47,19 @@ def rebook(ctx: Context, session: Session) -> None:
 
 def _reservation(ctx: Context, session: Session, replica: ReplicaId) -> Reservation:
     """The session's weight there, with what of it is shared: nothing where a policy books less than the shared part."""
-    weight_tokens = ctx.policy.weight_tokens(session)
+    weight_tokens = _weight_tokens(ctx, session)
     shared = ctx.policy.shared_prefix(session)
     if shared and sum(piece.tokens for piece in shared) > weight_tokens:
         shared = ()
     return Reservation(replica, weight_tokens, shared)
+
+
+def _weight_tokens(ctx: Context, session: Session) -> int:
+    """The policy's own figure, and nothing that would spoil the sums of the ledger for good."""
+    answer: object = ctx.policy.weight_tokens(session)
+    if isinstance(answer, int) and answer >= 0:
+        return answer
+    raise PolicyAnswerError(ctx.policy.name, "weight_tokens", answer, "an int of at least 0")
 
 
 def cover_leader(ctx: Context, session: Session) -> None:
@@ -128,7 +137,7 @@ def needed_tokens(ctx: Context, session: Session) -> int:
     """What placing a session of the pool books where it shares nothing: its weight, and beside it the held turns that the
     weight does not cover.
     """
-    return ctx.policy.weight_tokens(session) + ctx.state.beside_tokens(session)
+    return _weight_tokens(ctx, session) + ctx.state.beside_tokens(session)
 
 
 def fits(ctx: Context, session: Session, replica: ReplicaId) -> bool:

@@ -21,7 +21,7 @@ from tao.core.events import TurnArrived, TurnKind
 from tao.core.facts import ToolEnded, TurnHeld
 from tao.core.ids import SessionId, side_session_id
 from tao.core.phases import IN_FLIGHT, Absent, Acting, Away, Running, Stopping, Waiting
-from tao.core.ports import Hold, Place
+from tao.core.ports import Hold, Place, PolicyAnswerError
 from tao.core.session import Replica, ReplicaState, Session, Turn
 from tao.core.tool_phase import child_arrived
 from tao.core.transitions import check_row
@@ -48,6 +48,7 @@ def turn_arrived(ctx: Context, event: TurnArrived) -> None:
         ctx.state.turns[turn.id] = turn
         _join_running(ctx, session, turn, *allowed(ctx, session, choice.replica, choice.reason))
     else:
+        _check_hold(ctx, choice)
         _hold(ctx, session, turn, before)
         place_if_oversize(ctx, session)  # it may have grown while its earlier turns are held
     check_row(before, TurnArrived, session.phase)
@@ -152,9 +153,15 @@ def _choose_beside(ctx: Context, session: Session, turn: Turn, home: Replica) ->
         return Place(home.id, Reason.HOME)
     if home.state is ReplicaState.UP:
         answer = ctx.policy.place(ctx.state, session, turn, ctx.now)
-        return answer if isinstance(answer, Place) else Place(home.id, Reason.HOME)
+        return Place(home.id, Reason.HOME) if isinstance(answer, Hold) else answer
     roomiest = ctx.state.most_room(session.model)
     return Place(roomiest.id if roomiest is not None else home.id, Reason.FORCED)
+
+
+def _check_hold(ctx: Context, answer: object) -> None:
+    """What is no `Place` must be a `Hold`: anything else from a policy would keep the turn although nobody said so."""
+    if not isinstance(answer, Hold):
+        raise PolicyAnswerError(ctx.policy.name, "place", answer, "a Place or a Hold")
 
 
 def _fits_beside(ctx: Context, session: Session, replica_id: str) -> bool:

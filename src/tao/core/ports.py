@@ -18,6 +18,14 @@ from tao.values import value
 Assignment = tuple[SessionId, ReplicaId]
 
 
+class PolicyAnswerError(RuntimeError):
+    """A policy answered what nothing can be done with; the message names it, the member that was asked, and the answer."""
+
+    def __init__(self, policy: str, member: str, answer: object, due: str) -> None:
+        kind = type(answer).__name__
+        super().__init__(f"policy {policy}: {member} answered {answer!r:.200} ({kind}); it must be {due}")
+
+
 class View(Protocol):
     """The live state, to be read only. All orders are deterministic."""
 

@@ -66,7 +66,8 @@ class Scheduler:
         """Take in what happened; return what to do, in order.
 
         An event without meaning in the present state (late, duplicate, unknown ids) changes nothing and is counted in
-        `snapshot()["ignored"]`. Raises only on a defect of the core itself or of the policy.
+        `snapshot()["ignored"]`. Raises only on a defect of the core itself or of the policy: `PolicyAnswerError` where it
+        answers what nothing can be done with.
         """
         ctx = self._context
         if event.at > ctx.now:  # noqa: PLR1730 - twice as fast as max

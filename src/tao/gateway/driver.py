@@ -34,10 +34,14 @@ Observer = Callable[[Event, Sequence[Command]], None]
 Outcome = DispatchTurn | RefuseTurn
 
 
+class NoDecisionError(Exception):
+    """The core failed at what decides on turns that wait; the message goes to their clients (500)."""
+
+
 class Ticket:
     """One turn in the hands of the HTTP side. After a dispatch exactly one ending is reported; `abandon` is the net."""
 
-    __slots__ = ("_dispatched", "_driver", "_outcome", "_over", "_turn", "_waiter")
+    __slots__ = ("_dispatched", "_driver", "_given_up", "_outcome", "_over", "_turn", "_waiter")
 
     def __init__(self, driver: "Driver", turn: TurnId) -> None:
         self._driver = driver
@@ -45,6 +49,7 @@ class Ticket:
         self._outcome: Outcome | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._dispatched = False
+        self._given_up = False
         self._over = False
 
     @property
@@ -58,8 +63,13 @@ class Ticket:
         return self._over
 
     async def decision(self) -> Outcome:
-        """Where the turn goes, or that it is refused. Cancelling the wait leaves the turn held. For one at a time."""
+        """Where the turn goes, or that it is refused. Cancelling the wait leaves the turn held. For one at a time.
+
+        Raises `NoDecisionError`; the turn is held even then.
+        """
         while self._outcome is None:
+            if self._given_up:
+                raise NoDecisionError("TAO failed to schedule this request; its log says why")
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
         return self._outcome
@@ -69,6 +79,15 @@ class Ticket:
         self._outcome = outcome
         self._dispatched = isinstance(outcome, DispatchTurn)
         self._over = not self._dispatched
+        self._wake()
+
+    def give_up(self) -> None:
+        """Called by the driver: a turn without a decision gets none."""
+        if self._outcome is None:
+            self._given_up = True
+            self._wake()
+
+    def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
@@ -104,8 +123,10 @@ class Ticket:
 
     def close(self) -> None:
         """The HTTP side needs the ticket no more."""
-        self.abandon()
-        self._driver.forget(self._turn)
+        try:
+            self.abandon()
+        finally:
+            self._driver.forget(self._turn)
 
 
 class Driver:
@@ -158,6 +179,15 @@ class Driver:
             self._execute(command)
         self._arm()
 
+    def _feed_for_all(self, event: Event) -> None:
+        """An event of no single request. Where the core fails at it, those who wait are told: nothing else would."""
+        try:
+            self.feed(event)
+        except Exception:
+            for ticket in self._tickets.values():
+                ticket.give_up()
+            raise
+
     def _tell(self, event: Event, commands: Sequence[Command]) -> None:
         """To whoever watches; one that fails (a full disk, say) is dropped, since turns must go on."""
         for observe in tuple(self._observers):
@@ -209,9 +239,9 @@ class Driver:
             _, ready = await self.planner.answer(command)
         except Exception as error:  # a defect of the planner must not end planning for good
             self._log.exception("no plan, and no fallback either")
-            self.feed(PlanFailed(self.clock.now(), command.plan, repr(error)))
+            self._feed_for_all(PlanFailed(self.clock.now(), command.plan, repr(error)))
             return
-        self.feed(replace(ready, at=self.clock.now()))
+        self._feed_for_all(replace(ready, at=self.clock.now()))
 
     def _arm(self) -> None:
         """A timer that is due no later than needed is left alone: it looks again when it fires."""
@@ -229,6 +259,6 @@ class Driver:
         self._timer_at = None
         due = self.scheduler.next_wakeup()
         if due is not None and due <= self.clock.now():
-            self.feed(WakeUp(self.clock.now()))
+            self._feed_for_all(WakeUp(self.clock.now()))
         else:
             self._arm()

@@ -24,7 +24,7 @@ from tao.gateway.cachewatch import CacheWatch
 from tao.gateway.clock import ModelClock
 from tao.gateway.config import GatewayConfig
 from tao.gateway.creditmetrics import CreditSoFar
-from tao.gateway.driver import Driver, Observer
+from tao.gateway.driver import Driver, NoDecisionError, Observer
 from tao.gateway.exchange import BrokenError, Client, ClientRequest, UnreachableError, Upstream, whole_body
 from tao.gateway.fleet import Fleet, Probe, UnknownModelError
 from tao.gateway.flushing import Flushing
@@ -176,6 +176,8 @@ class Gateway:
             await refuse(client, dialect, Problem.IDENTITY_CONFLICT, str(error))
         except UnknownModelError as error:
             await refuse(client, dialect, Problem.UNKNOWN_MODEL, str(error))
+        except NoDecisionError as error:
+            await refuse(client, dialect, Problem.INTERNAL, str(error))
         except asyncio.CancelledError:
             if not self._turns.cutting:
                 raise

@@ -16,6 +16,7 @@ import msgspec
 
 from tao.core import Scheduler, SchedulerSettings
 from tao.core.ids import ReplicaId
+from tao.core.ports import PolicyAnswerError
 from tao.enginemodel import EngineModel, Profile
 from tao.policies import make_policy
 from tao.record.summary import Distribution, RunSummary, summarise
@@ -272,6 +273,8 @@ def _defects_told(spec: RunSpec) -> Iterator[None]:
         yield
     except OSError:
         raise
+    except PolicyAnswerError as error:  # says all there is to say: it came up in no line of the policy
+        raise RunFailedError(spec, str(error)) from error
     except (Exception, SystemExit) as error:
         raise RunFailedError(spec, f"{type(error).__name__}: {error} (in {_where(error)})") from error
 
