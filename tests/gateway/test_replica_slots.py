@@ -1,6 +1,8 @@
 """`replica_slots`: a replica is given no more sessions than its engine runs at once, however much memory it has."""
 
 import asyncio
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,12 +11,15 @@ from fake_engine import FakeEngine, fake_engine, says, usage
 from gateway_kit import Front, fronted, until, words
 
 from tao.cli.serve import command
+from tao.core.events import ReplicaLost
 from tao.core.ids import ReplicaId
 from tao.engines import read_slots, slots_paths
 from tao.gateway.config import ConfigError, load_config
 from tao.gateway.slots import ENGINE, SlotsOf
+from tao.gateway.sources import WatchedFile
 
 HERE, THERE = "http://127.0.0.1:1", "http://127.0.0.1:2"
+TOKEN = "a-token-of-some-length"
 VLLM = {"vllm_config": {"scheduler_config": {"max_num_seqs": 3}}}
 
 
@@ -95,20 +100,76 @@ async def test_an_engine_that_does_not_tell_is_bounded_by_its_capacity() -> None
 
 
 @pytest.mark.parametrize(
-    ("each", "by_url", "told", "expected"),
+    ("own", "each", "by_url", "told", "expected"),
     [
-        (None, {}, 9, None),
-        (4, {}, 9, 4),
-        (ENGINE, {}, 9, 9),
-        (ENGINE, {}, None, None),
-        (ENGINE, {HERE + "/": 2}, 9, 2),
-        (4, {THERE: 2}, 9, 4),
+        (None, None, {}, 9, None),
+        (None, 4, {}, 9, 4),
+        (None, ENGINE, {}, 9, 9),
+        (None, ENGINE, {}, None, None),
+        (None, ENGINE, {HERE + "/": 2}, 9, 2),
+        (None, 4, {THERE: 2}, 9, 4),
+        (6, 4, {HERE: 2}, 9, 6),
+        (6, None, {}, None, 6),
     ],
 )
 def test_the_nearest_word_counts(
-    each: int | str | None, by_url: dict[str, int], told: int | None, expected: int | None
+    own: int | None, each: int | str | None, by_url: dict[str, int], told: int | None, expected: int | None
 ) -> None:
-    assert SlotsOf(each, by_url)(ReplicaId("127.0.0.1:1"), told) == expected
+    assert SlotsOf(each, by_url)(ReplicaId("127.0.0.1:1"), own, told) == expected
+
+
+# --- what is said where a replica is named ---------------------------------------------------------------------------
+
+
+async def test_the_word_of_a_file_counts_more_than_the_configuration_and_follows_the_file(
+    tmp_path: Path,
+) -> None:
+    async with fake_engine() as one, fake_engine() as two, fake_engine() as three:
+        file = tmp_path / "replicas.json"
+
+        def tell(slots_of_one: dict[str, int]) -> None:
+            entries = [{"url": one.url, **slots_of_one}, two.url, three.url]
+            file.write_text(json.dumps({"replicas": entries}))
+
+        tell({"slots": 5})
+        sources, by_url = [WatchedFile(file, 0.01)], {one.url: 2, two.url: 3}
+        async with fronted(one.url, sources=sources, replica_slots=7, slots=by_url) as front:
+            assert [slots(front, engine) for engine in (one, two, three)] == [5, 3, 7]
+            tell({"slots": 6})
+            await until(lambda: slots(front, one) == 6)
+            assert not front.events(ReplicaLost), "a change of slots costs no cache"
+            tell({})
+            await until(lambda: slots(front, one) == 2)
+
+
+async def test_an_operator_gives_a_replica_slots_and_more_of_them(tmp_path: Path) -> None:
+    gate = asyncio.Event()
+    file = tmp_path / "replicas.toml"
+    async with fake_engine() as engine:
+        file.write_text(f'replicas = [{{url = "{engine.url}", slots = 9}}]')
+        sources = [WatchedFile(file, 0.01)]
+        async with fronted(sources=sources, admin_token=TOKEN, replica_slots=7) as front:
+
+            async def add(**more: int) -> dict[str, Any]:
+                headers = {"authorization": f"Bearer {TOKEN}"}
+                body = {"url": engine.url, **more}
+                answer = await front.http.post("/v1/tao/replicas", json=body, headers=headers)
+                told: dict[str, Any] = answer.json()["now"]
+                return told
+
+            assert slots(front, engine) == 9
+            assert (await add(slots=1))["own_slots"] == 1
+            assert slots(front, engine) == 1
+            engine.then(says("a b", gate=gate, counts=usage(100, 10)), says("c", counts=usage(100, 10)))
+            first = front.chatting(words(100), "first", stream=True)
+            await until(lambda: engine.now == 1)
+            second = front.chatting(words(100), "second")
+            await until(lambda: front.held() == 1)
+            await add(slots=2)
+            assert (await second).status_code == 200, "the held session is placed at once"
+            assert (await add())["own_slots"] == 9, "without slots the operator's earlier word is taken back"
+            gate.set()
+            await first
 
 
 # --- what engines tell ------------------------------------------------------------------------------------------------

@@ -32,6 +32,11 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+def test_an_entry_may_say_its_slots(file: Path) -> None:
+    file.write_text('replicas = ["http://a:1", {url = "http://b:2", slots = 64}]')
+    assert WatchedFile(file, QUICK_SECONDS).read() == (Wanted("http://a:1"), Wanted("http://b:2", slots=64))
+
+
 def test_toml_and_json_say_the_same(file: Path) -> None:
     said = WatchedFile(file, QUICK_SECONDS).read()
     assert said == (Wanted("http://a:1"), Wanted("http://b:2", draining=True))
@@ -84,6 +89,18 @@ async def test_a_bad_file_is_logged_once_and_the_last_good_list_stays(
         ('replicas = [{url = "http://a:1", drain = true}]', "drain"),
         ("replicas = [{draining = true}]", "url"),
         ("replicas = [1]", "replica 1"),
+        (
+            'replicas = [{url = "http://a:1", slots = 0}]',
+            "replica {'url': 'http://a:1', 'slots': 0}: Expected `int` >= 1",
+        ),
+        ('replicas = [{url = "http://a:1", slots = -3}]', "Expected `int` >= 1 - at `$.slots`"),
+        (
+            'replicas = [{url = "http://a:1", slots = 1_000_000_000}]',
+            "Expected `int` <= 1048576 - at `$.slots`",
+        ),
+        ('replicas = [{url = "http://a:1", slots = 1.5}]', "got `float` - at `$.slots`"),
+        ('replicas = [{url = "http://a:1", slots = true}]', "got `bool` - at `$.slots`"),
+        ('replicas = [{url = "http://a:1", slots = "engine"}]', "got `str` - at `$.slots`"),
         ("\x00", "replicas.toml"),
     ],
 )

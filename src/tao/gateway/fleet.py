@@ -129,21 +129,26 @@ class Fleet:
 
     # --- joining, draining, leaving ---------------------------------------------------------------------------------
 
-    def add(self, url: str) -> Member:
-        """Have this replica from now on; one that drains or is about to leave stays and takes sessions again."""
+    def add(self, url: str, slots: int | None = None) -> Member:
+        """Have this replica from now on; one that drains or is about to leave stays and takes sessions again.
+
+        `slots`: how many sessions it takes at once; None: as the configuration says.
+        """
         replica = ReplicaId(replica_name(url))
         member = self._members.get(replica)
         if member is None:
-            member = self._members[replica] = Member(replica, url.rstrip("/"))
+            member = self._members[replica] = Member(replica, url.rstrip("/"), own_slots=slots)
             self._gone.pop(replica, None)
             if self._pulses is not None:
                 self._pulses.create_task(self._watch(member))
             return member
-        if not member.takes_sessions:
-            member.draining, member.leave_at = False, None
-            self._log.info("replica takes sessions again", replica=replica)
-            if member.up:
-                self._join(member)
+        if member.takes_sessions and slots == member.own_slots:
+            return member
+        what = "slots changed" if member.takes_sessions else "replica takes sessions again"
+        member.draining, member.leave_at, member.own_slots = False, None, slots
+        self._log.info(what, replica=replica, slots=self._slots(replica, slots, member.slots))
+        if member.up:
+            self._join(member)
         return member
 
     def drain(self, replica: ReplicaId) -> None:
@@ -252,7 +257,7 @@ class Fleet:
                 engine=seen.engine,
                 capacity_tokens=seen.capacity_tokens,
                 models=member.models,
-                slots=self._slots(member.id, member.slots),
+                slots=self._slots(member.id, member.own_slots, member.slots),
             )
             if member.takes_sessions:
                 self._join(member)
@@ -266,7 +271,7 @@ class Fleet:
 
     def _join(self, member: Member) -> None:
         capacity_tokens = self._capacity(member)
-        at, slots = self._driver.clock.now(), self._slots(member.id, member.slots)
+        at, slots = self._driver.clock.now(), self._slots(member.id, member.own_slots, member.slots)
         self._driver.feed(ReplicaJoined(at, member.id, capacity_tokens, models=member.models, slots=slots))
 
     def _missed(self, member: Member, seen: Sighting) -> None:

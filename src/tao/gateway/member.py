@@ -48,6 +48,7 @@ class Member:
     generation: float | None = None  # likewise
     started_at: float | None = None  # likewise
     slots: int | None = None  # what the engine told when it came up
+    own_slots: int | None = None  # what is said of it where it is named
     sighting: Sighting = field(default_factory=lambda: Sighting(False, "not looked at yet"))
     nudge: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -92,6 +93,7 @@ class Member:
             "models": None if self.models is None else list(self.models),
             "capacity_tokens": seen.capacity_tokens,
             "slots": self.slots,
+            "own_slots": self.own_slots,
             "running": seen.running,
             "waiting": seen.waiting,
             "kv_usage": seen.kv_usage,

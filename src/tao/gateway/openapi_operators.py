@@ -24,7 +24,7 @@ _CHANGES: dict[str, tuple[str, str, Json]] = {
     REPLICAS_PATH: (
         "Have this replica from now on. One that was drained or removed before takes sessions again.",
         "AddReplica",
-        {"url": "http://10.0.0.7:8000"},
+        {"url": "http://10.0.0.7:8000", "slots": 64},
     ),
     f"{REPLICAS_PATH}/drain": (
         "What runs there finishes, and nothing new is sent there; its other sessions restart elsewhere.",

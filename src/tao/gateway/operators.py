@@ -18,7 +18,7 @@ from tao.gateway.exchange import Client, ClientRequest
 from tao.gateway.fleet import Fleet, UnknownReplicaError
 from tao.gateway.replies import JSON, answer, error_document
 from tao.gateway.roster import Roster
-from tao.gateway.sources import AddressError
+from tao.gateway.sources import AddressError, Slots
 
 REPLICAS_PATH = "/v1/tao/replicas"
 LIST_ALIAS = "/list_workers"
@@ -30,9 +30,12 @@ WEIGHTS_SECONDS_MAX = 7200.0
 
 
 class AddReplica(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`url`: scheme, host, port and perhaps a path; without `/v1`."""
+    """`url`: scheme, host, port and perhaps a path; without `/v1`. `slots`: how many sessions it takes at once; where not
+    given, as the sources and the configuration say.
+    """
 
     url: str
+    slots: Slots | None = None
 
 
 class NamedReplica(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -102,7 +105,8 @@ class Operators:
         return 200, told
 
     def _add(self, request: ClientRequest) -> Json:
-        return self._told(self._roster.add(msgspec.json.decode(request.body, type=AddReplica).url))
+        asked = msgspec.json.decode(request.body, type=AddReplica)
+        return self._told(self._roster.add(asked.url, asked.slots))
 
     def _drain(self, request: ClientRequest) -> Json:
         return self._told(self._roster.drain(msgspec.json.decode(request.body, type=NamedReplica).replica))

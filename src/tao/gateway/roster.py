@@ -1,13 +1,14 @@
 """Which replicas are wanted, and the fleet brought in line with that.
 
 Several sources tell sets of replicas; operators add, drain and remove single ones, and their word counts more. A replica
-is wanted while any source names it, and drains where all that name it say so. What is wanted no more drains first and is
-forgotten when nothing runs there. It must not know HTTP, nor how a source finds its replicas.
+is wanted while any source names it, and drains where all that name it say so; of its slots the first that says some counts.
+What is wanted no more drains first and is forgotten when nothing runs there. It must not know HTTP, nor how a source finds
+its replicas.
 """
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import structlog
@@ -52,6 +53,7 @@ class Roster:
         self._told: dict[str, _Told] = {CONFIGURED: _Told(_by_id([Wanted(url) for url in configured]))}
         self._told |= {source.name: _Told() for source in self._sources}
         self._added: dict[ReplicaId, Wanted] = {}
+        self._slots: dict[ReplicaId, int] = {}  # what operators said; it holds as long as what is overruled
         self._overruled: dict[ReplicaId, Overruling] = {}
         self._removal_seconds_max = removal_seconds_max
         self._log = structlog.get_logger("tao.roster")
@@ -72,18 +74,22 @@ class Roster:
             silent = [source.name for source in self._sources if not self._told[source.name].first.is_set()]
             self._log.warning("sources that have told no replicas yet", sources=silent)
 
-    def add(self, url: str) -> ReplicaId:
-        """Have this replica; one that an operator drained or removed is as if that had not been said.
+    def add(self, url: str, slots: int | None = None) -> ReplicaId:
+        """Have this replica; what an operator said of it before is as if it had not been said.
 
+        `slots`: how many sessions it takes at once, whatever a source says; None: as the sources and the configuration say.
         Raises `AddressError` for a URL that cannot be one.
         """
         check_address(url)
         replica = ReplicaId(replica_name(url))
         self._overruled.pop(replica, None)
+        self._slots.pop(replica, None)
         if not self._named(replica):
             if len(self._fleet) >= REPLICAS_MAX:
                 raise AddressError(f"there are {REPLICAS_MAX} replicas already")
             self._added[replica] = Wanted(url)
+        if slots is not None:
+            self._slots[replica] = slots
         self._reconcile()
         return replica
 
@@ -146,25 +152,29 @@ class Roster:
         for told in (*(each.wanted for each in self._told.values()), self._added):
             for replica, each in (told or {}).items():
                 before = wanted.get(replica, each)
-                wanted[replica] = Wanted(before.url, before.draining and each.draining)
+                draining, slots = before.draining and each.draining, before.slots or each.slots
+                wanted[replica] = Wanted(before.url, draining, slots)
+        for replica, slots in self._slots.items():
+            wanted[replica] = replace(wanted[replica], slots=slots)
         for replica, order in self._overruled.items():
             if order is Overruling.REMOVE:
                 wanted.pop(replica, None)
             else:
-                wanted[replica] = Wanted(wanted[replica].url, draining=True)
+                wanted[replica] = replace(wanted[replica], draining=True)
         return wanted
 
     def _reconcile(self) -> None:
         self._overruled = {
             replica: order for replica, order in self._overruled.items() if self._named(replica)
         }
+        self._slots = {replica: slots for replica, slots in self._slots.items() if self._named(replica)}
         wanted = self._wanted()
         for replica, each in wanted.items():
             if not each.draining:
-                self._fleet.add(each.url)
+                self._fleet.add(each.url, each.slots)
             else:
                 if all(member.id != replica for member in self._fleet):
-                    self._fleet.add(each.url)
+                    self._fleet.add(each.url, each.slots)
                 self._fleet.drain(replica)
         for member in tuple(self._fleet):
             if member.id not in wanted:

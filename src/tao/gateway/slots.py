@@ -1,4 +1,5 @@
-"""How many sessions a replica takes at once: what the configuration says of it, else of all, else what its engine tells.
+"""How many sessions a replica takes at once: what is said where it is named, else what the configuration says of it, else of
+all, else what its engine tells.
 
 Without any of them nothing but its capacity bounds it. It must not know how an engine is asked.
 """
@@ -19,8 +20,10 @@ class SlotsOf:
         self._each = each
         self._by_replica = {ReplicaId(replica_name(url)): slots for url, slots in by_url.items()}
 
-    def __call__(self, replica: ReplicaId, told: int | None) -> int | None:
-        """The slots of a replica whose engine tells `told`; None: nothing bounds them."""
+    def __call__(self, replica: ReplicaId, own: int | None, told: int | None) -> int | None:
+        """The slots of a replica that is named with `own`, and whose engine tells `told`; None: nothing bounds them."""
+        if own is not None:
+            return own
         if replica in self._by_replica:
             return self._by_replica[replica]
         return self._each if isinstance(self._each, int) else told if self._each == ENGINE else None

@@ -7,7 +7,7 @@ Nothing here knows the fleet, the core or what becomes of a replica.
 from tao.gateway.sources.addresses import AddressError, check_address, in_url, replica_name
 from tao.gateway.sources.dns import DnsNames
 from tao.gateway.sources.kubernetes import EndpointSlices, KubernetesAccess, KubernetesError
-from tao.gateway.sources.port import ReplicaSource, Wanted
+from tao.gateway.sources.port import ReplicaSource, Slots, Wanted
 from tao.gateway.sources.settings import Discovery
 from tao.gateway.sources.watched_file import ReplicaFileError, WatchedFile
 
@@ -20,6 +20,7 @@ __all__ = [
     "KubernetesError",
     "ReplicaFileError",
     "ReplicaSource",
+    "Slots",
     "Wanted",
     "WatchedFile",
     "check_address",

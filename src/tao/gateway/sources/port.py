@@ -2,15 +2,25 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Protocol
+
+import msgspec
+
+from tao.engines.slots import SLOTS_MAX
+
+Slots = Annotated[int, msgspec.Meta(ge=1, le=SLOTS_MAX)]
+"""How many sessions a replica takes at once, as a file or an operator may say it of one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A replica that should be there. `draining`: it finishes what runs and gets nothing new."""
+    """A replica that should be there. `draining`: it finishes what runs and gets nothing new. `slots`: how many sessions it
+    takes at once; None: the source does not say.
+    """
 
     url: str
     draining: bool = False
+    slots: int | None = None
 
 
 class ReplicaSource(Protocol):

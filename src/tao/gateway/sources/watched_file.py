@@ -15,10 +15,10 @@ import msgspec
 import structlog
 
 from tao.gateway.sources.addresses import AddressError, check_address, replica_name
-from tao.gateway.sources.port import Wanted
+from tao.gateway.sources.port import Slots, Wanted
 
 FILE_BYTES_MAX = 4 << 20
-_FORM = 'replicas = ["http://host:8000", {url = "http://other:8000", draining = true}]'
+_FORM = 'replicas = ["http://host:8000", {url = "http://other:8000", slots = 64}]'
 
 
 class ReplicaFileError(ValueError):
@@ -102,9 +102,10 @@ def _wanted(entry: Any) -> Wanted:
         check_address(replica.url)
     except (msgspec.ValidationError, AddressError) as error:
         raise ValueError(f"replica {entry!r}: {error}") from None
-    return Wanted(replica.url, replica.draining)
+    return Wanted(replica.url, replica.draining, replica.slots)
 
 
 class _Entry(msgspec.Struct, forbid_unknown_fields=True):
     url: str
     draining: bool = False
+    slots: Slots | None = None
