@@ -91,6 +91,7 @@ def test_a_folder_of_traces(tmp_path: Path) -> None:
         for n in range(4)
     ]
     (tmp_path / "agents.jsonl").write_text("\n".join(lines))
+    (tmp_path / "mine.json").write_text("the figures of a whole run")
     result = tao(
         str(suite),
         "--quick",
@@ -104,9 +105,11 @@ def test_a_folder_of_traces(tmp_path: Path) -> None:
         "1",
     )
     assert result.exit_code == 0, result.output
-    document = json.loads((tmp_path / "mine.json").read_text())
-    assert document["stand_ins"] == {}
-    assert "--quick --traces" in (tmp_path / "mine.html").read_text()
+    document = json.loads((tmp_path / "mine-quick.json").read_text())
+    assert (document["suite"], document["stand_ins"]) == ("mine", {})
+    assert "--quick --traces" in (tmp_path / "mine-quick.html").read_text()
+    assert (tmp_path / "mine.json").read_text() == "the figures of a whole run"
+    assert not (tmp_path / "mine.html").exists()
 
 
 def test_points_that_differ_in_more_than_the_axis_are_shown_apart(tmp_path: Path) -> None:

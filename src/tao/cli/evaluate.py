@@ -21,6 +21,8 @@ from tao.report.terminal import console_for_tables
 from tao.traces import TraceError
 
 TRACES_BESIDE = Path("../shared/traces")
+QUICK_SUFFIX = "-quick"
+"""Of the files of a small form: it must not replace the figures of a whole run, which took hours."""
 
 
 @click.command()
@@ -67,7 +69,8 @@ def command(  # noqa: PLR0917 - click passes options as they are named
     processes: int | None,
     ray_address: str | None,
 ) -> None:
-    """Run suites of simulations and write a report of each: SUITE.html (self-contained) and SUITE.json.
+    """Run suites of simulations and write a report of each: SUITE.html (self-contained) and SUITE.json, with --quick
+    SUITE-quick.html and SUITE-quick.json.
 
     SUITE is a name (ablation, cache, joint, knee, low-concurrency, main, mixed, overload, readiness, scale, sensitivity),
     `all`, or a TOML file of your own. Suites name the traces they need; where one is missing the
@@ -89,7 +92,7 @@ def command(  # noqa: PLR0917 - click passes options as they are named
             given = _command_line(name, quick=quick, traces=traces_dir, snapshots=snapshots_dir, seeds=seeds)
             date = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
             outcome = make(seeded, resources, given, date)
-            _write(seeded.name, outcome, out)
+            _write(f"{seeded.name}{QUICK_SUFFIX}" if quick else seeded.name, outcome, out)
             console_for_tables().print(outcome.table)
             for violation in outcome.violations:
                 click.echo(violation, err=True)
