@@ -145,9 +145,11 @@ class Core(RuleBasedStateMachine):
                 self.plans.append(command)
             case InterruptSession(session=session):
                 away = isinstance(self.scheduler.view.sessions[session].phase, Away)
-                # What was interrupted can lapse at the same planning point.
-                assert away or (
-                    session in self.scheduler.view.pool and command.reason is not Interruption.LAPSED
+                # What was interrupted can lapse at the same planning point; who asks for another model arrives meanwhile.
+                assert (
+                    away
+                    or command.reason is Interruption.MODEL
+                    or (session in self.scheduler.view.pool and command.reason is not Interruption.LAPSED)
                 )
 
     def end(self, event: TurnFinished | TurnFailed | TurnStopped) -> None:

@@ -8,6 +8,7 @@ from core_kit import World
 from fake_engine import fake_engine, says, usage
 from gateway_kit import Front, fronted, until, words
 
+from tao.core.events import PrefixNode
 from tao.core.ids import ReplicaId
 from tao.gateway.member import Sighting
 from tao.gateway.reconciling import EXCESS_SECONDS, QUIET_SECONDS, Reconciled, Reconciliation
@@ -59,6 +60,20 @@ def test_what_is_booked_for_turns_and_for_tools_is_told_apart() -> None:
     assert (row.engine_tokens, row.unbooked_tokens) == (30_000, 10_000 - RESERVE)
     looked.look(0.1)
     assert looked.row.unbooked_tokens == -10_000 - RESERVE
+
+
+def test_what_turns_and_tools_begin_with_alike_is_booked_for_turns_once() -> None:
+    looked = Looked()
+    beginning = (PrefixNode("system", 4_000),)
+    for name in ("acts", "acts too", "runs"):
+        looked.world.arrive(name, f"{name} 1", 5_000, shared_prefix=beginning)
+    for name in ("acts", "acts too"):
+        looked.world.finish(f"{name} 1", 5_000, 0)
+    looked.look(0.05)
+    assert (looked.row.turn_tokens, looked.row.tool_tokens) == (5_000 + RESERVE, 2 * (1_000 + RESERVE))
+    looked.world.finish("runs 1", 5_000, 0)
+    looked.look(0.0)
+    assert (looked.row.turn_tokens, looked.row.tool_tokens) == (0, 4_000 + 3 * (1_000 + RESERVE))
 
 
 def test_parallel_turns_are_booked_for_turns() -> None:

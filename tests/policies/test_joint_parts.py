@@ -35,10 +35,6 @@ def weight_tokens(session: Session) -> int:
     return session.live_tokens + 512
 
 
-def held_tokens(session: Session, view: View) -> int:
-    return weight_tokens(session)
-
-
 # --- who is interrupted ------------------------------------------------------------------------------------------------
 
 
@@ -92,7 +88,7 @@ def test_the_fewest_that_bring_the_replica_back_to_its_capacity(
 ) -> None:
     crowded.resize("a", capacity)
     chosen = overcommitted_interrupts(
-        crowded.scheduler.view, held_tokens, nothing_reserved, least_value_first(), crowded.at
+        crowded.scheduler.view, nothing_reserved, least_value_first(), crowded.at
     )
     assert chosen == expected
 
@@ -103,9 +99,7 @@ def test_equals_are_interrupted_in_the_order_of_their_ids() -> None:
         w.arrive(name, f"{name}1", 500)
         w.finish(f"{name}1", 500, 0)
     w.resize("a", 1_500)
-    assert overcommitted_interrupts(
-        w.scheduler.view, held_tokens, nothing_reserved, SmallestFirst(), 0.0
-    ) == ["p", "q"]
+    assert overcommitted_interrupts(w.scheduler.view, nothing_reserved, SmallestFirst(), 0.0) == ["p", "q"]
 
 
 # --- whose return is still believed in ---------------------------------------------------------------------------------

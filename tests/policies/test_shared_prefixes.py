@@ -101,6 +101,42 @@ def test_what_an_interrupt_gives_back_is_what_nobody_else_holds() -> None:
     assert w.free("a") == 0
 
 
+def test_nobody_is_interrupted_for_room_that_the_last_who_shares_a_beginning_gives_back() -> None:
+    w = World(make_policy("tao"), a=40_000)
+    for name in "pq":
+        arrive(w, name)
+        w.finish(f"{name}1", 6_000, 0)
+    w.arrive("r", "r1", 20_000)
+    w.finish("r1", 20_000, 0)
+    w.resize("a", 21_000)
+    w.after(1.0).wake()
+    assert [one.session for one in of_kind(w.log, InterruptSession)] == ["p", "q"]
+    assert w.free("a") == 21_000 - 20_000 - RESERVE_TOKENS
+
+
+def test_who_may_go_to_one_replica_only_costs_what_it_costs_there() -> None:
+    w = World(make_policy("tao"), a=20_000, b=20_000)
+    arrive(w, "p")  # on a
+    w.arrive("x", "x1", 15_000, pinned="b")
+    w.arrive("y", "y1", 12_000, pinned="a")
+    w.arrive("q", "q1", 14_000, shared_prefix=BEGINNING, pinned="a")
+    w.arrive("r", "r1", 14_000, shared_prefix=BEGINNING)
+    [plan] = of_kind(w.after(1.0).wake(), ComputePlan)
+    assert {one.session: one.weight_tokens for one in plan.request.candidates} == {
+        "q": 9_000 + RESERVE_TOKENS
+    }
+
+
+def test_another_model_has_nothing_of_the_beginning_that_was_told_for_the_one_before() -> None:
+    w = World(make_policy("tao"), a=20_000)
+    for name in "pq":
+        w.arrive(name, f"{name}1", 6_000, model="one", shared_prefix=BEGINNING)
+    w.finish("q1", 6_000, 0)
+    w.arrive("q", "q2", 7_000, model="other")  # nothing is known of how it begins
+    assert w.session("q").shared_prefix == ()
+    assert w.free("a") == 20_000 - (6_000 + RESERVE_TOKENS) - (7_000 + RESERVE_TOKENS)
+
+
 def test_a_context_that_starts_afresh_may_begin_otherwise() -> None:
     w = World(make_policy("tao"), a=20_000)
     arrive(w, "p")

@@ -146,6 +146,19 @@ def test_sessions_of_one_group_share_their_first_prompt_and_nothing_after_it() -
     assert tokens["a/2"] == [96], "a context that starts afresh has the system prompt alone"  # type: ignore[index]
 
 
+def test_one_task_after_two_system_prompts_is_two_beginnings() -> None:
+    group = [
+        msgspec.structs.replace(session(name, turn(200, 1), source=source), prompt_group="g")
+        for name, source in (("a", "x"), ("b", "y"))
+    ]
+    log = Log()
+    simulation = simulate(*group, settings=WorkloadSettings(system_tokens=96), observers=[log])
+    assert [m.cached_tokens for m in simulation.measurements] == [0, 0]
+    one, other = (event.shared_prefix for event in log.events if isinstance(event, TurnArrived))
+    assert [piece.tokens for piece in one] == [piece.tokens for piece in other] == [96, 104]
+    assert not set(one) & set(other)
+
+
 def test_a_turn_that_the_engine_refuses_ends_its_session_and_the_worker_goes_on() -> None:
     simulation = simulate(
         session("a", turn(9_000, 1, tool(1.0)), turn(9_100, 1)), session("b", turn(100, 1)), policy="tao"

@@ -90,6 +90,7 @@ def _ask_for(ctx: Context, session: Session, model: str) -> None:
         session.line += 1
         session.evidence.clear()
         session.footprint_tokens = session.measured_tokens = 0
+        session.beginning = ()
     ctx.state.ask_for(session, model)
     phase = session.phase
     if (

@@ -9,7 +9,7 @@ An engine keeps a prefix once, however many sessions begin with it. So a piece o
 replica name in `shared` is counted there once, and stays counted until the last of them is gone.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tao.core.event_values import PrefixNode
 from tao.core.ids import ReplicaId, SessionId, TurnId
@@ -57,6 +57,21 @@ class Ledger:
         held = self._admissions.get(session)
         own = held.shared if held is not None and held.replica == replica else ()
         return sum(piece.tokens for piece in pieces if holders.get(piece, 0) > (piece in own))
+
+    def freed_tokens(self, replica: ReplicaId, sessions: Iterable[SessionId]) -> int:
+        """What is free again once all these have given their admissions back: what others share with them stays booked."""
+        holders = self._holders.get(replica, {})
+        staying: dict[PrefixNode, int] = {}
+        tokens = 0
+        for session in sessions:
+            held = self._admissions.get(session)
+            if held is None or held.replica != replica:
+                continue
+            tokens += held.tokens
+            for piece in held.shared:
+                staying[piece] = staying.get(piece, holders[piece]) - 1
+                tokens -= piece.tokens if staying[piece] else 0
+        return tokens
 
     def sessions_on(self, replica: ReplicaId) -> Iterator[SessionId]:
         """Sessions admitted on the replica, in the order of their admission."""

@@ -69,6 +69,9 @@ class View(Protocol):
     def shared_tokens(self, session: Session, replica: ReplicaId) -> int:
         """Tokens of the session's shared prefix that others have booked on the replica: its admission costs as much less."""
 
+    def freed_tokens(self, replica: ReplicaId, sessions: Iterable[SessionId]) -> int:
+        """What is free again once all these have given their admissions back: what others share with them stays booked."""
+
     def free_slots(self, replica: ReplicaId) -> int | None:
         """How many more sessions may be admitted there, negative when overcommitted; None where nothing bounds them."""
 
@@ -85,7 +88,7 @@ class View(Protocol):
         """Sessions admitted on the replica whose tools run: those that may be interrupted."""
 
     def acting_tokens(self, replica: ReplicaId) -> int:
-        """What sessions whose tools run have reserved on the replica."""
+        """What sessions whose tools run have reserved on the replica, without what they share with turns in flight."""
 
     def waited_seconds(self, session: Session, at: float) -> float:
         """How long the session's first held turn has waited; 0 where none is held."""

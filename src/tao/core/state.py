@@ -5,7 +5,7 @@ deadline, the idle sessions in order of theirs. Bounds that are the same for all
 `check` states what must always hold.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from tao.core.ids import ReplicaId, SessionId, TurnId
 from tao.core.ledger import Ledger
@@ -53,6 +53,9 @@ class State:
     def shared_tokens(self, session: Session, replica: ReplicaId) -> int:
         return self.ledger.shared_tokens(replica, session.id, session.shared_prefix)
 
+    def freed_tokens(self, replica: ReplicaId, sessions: Iterable[SessionId]) -> int:
+        return self.ledger.freed_tokens(replica, sessions)
+
     def free_slots(self, replica: ReplicaId) -> int | None:
         slots = self.replicas[replica].slots
         return None if slots is None else slots - self.ledger.session_count_on(replica)
@@ -76,8 +79,7 @@ class State:
         return (session for session in self.admitted_on(replica) if isinstance(session.phase, Acting))
 
     def acting_tokens(self, replica: ReplicaId) -> int:
-        held = (self.ledger.admission(session.id) for session in self.acting_on(replica))
-        return sum(admission.tokens for admission in held if admission is not None)
+        return self.freed_tokens(replica, (session.id for session in self.acting_on(replica)))
 
     def waited_seconds(self, session: Session, at: float) -> float:
         since = self.holding.get(session.id)

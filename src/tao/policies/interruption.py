@@ -76,13 +76,12 @@ def was_forced(session: Session) -> bool:
 
 def overcommitted_interrupts(
     view: View,
-    held_tokens: Callable[[Session, View], int],
     reserve_tokens: Callable[[Replica], int],
     order: InterruptOrder,
     at: float,
 ) -> list[SessionId]:
-    """The fewest candidates, in order, that bring each replica's reservations back to its capacity. `held_tokens`: what is
-    free again without one.
+    """The fewest candidates, in order, that bring each replica's reservations back to its capacity. What several of them
+    begin with is free again only when the last of those who share it gives way.
 
     While somebody waits, those placed by force give way until the reserve for growth is free again, as long as they are
     first in order: otherwise each would push out, over time, somebody whom a decision had placed, who would then wait, be
@@ -97,11 +96,13 @@ def overcommitted_interrupts(
         acting = list(view.acting_on(replica.id))
         if free_tokens >= 0 and not any(map(was_forced, acting)):
             continue
+        given_way: list[SessionId] = []
         for session in sorted(acting, key=lambda s: (order.key(s, at), s.id)):
-            if free_tokens >= (reserved_tokens if was_forced(session) else 0):
+            freed_tokens = view.freed_tokens(replica.id, given_way)
+            if free_tokens + freed_tokens >= (reserved_tokens if was_forced(session) else 0):
                 break
-            chosen.append(session.id)
-            free_tokens += held_tokens(session, view)
+            given_way.append(session.id)
+        chosen += given_way
     return chosen
 
 

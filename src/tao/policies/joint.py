@@ -6,7 +6,7 @@ ablations are choices of parts (`catalogue`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from operator import attrgetter
 
 from tao.core.commands import Reason
@@ -24,6 +24,7 @@ from tao.policies.needs import Need, PoolNeeds
 from tao.policies.pacing import Pacing
 from tao.policies.readiness import Readiness
 from tao.policies.room import AdmissionRoom
+from tao.policies.sharing import SharedEverywhere
 from tao.policies.stale import StalePlan
 from tao.policies.survival import MeasuredSurvival
 from tao.policies.urgency import ranks_of
@@ -111,9 +112,7 @@ class JointPolicy:
 
     def interrupts(self, view: View, at: float) -> Sequence[SessionId]:
         parts = self._parts
-        return overcommitted_interrupts(
-            view, self._held_tokens, parts.room.reserve_tokens, parts.interrupt_order, at
-        )
+        return overcommitted_interrupts(view, parts.room.reserve_tokens, parts.interrupt_order, at)
 
     def lapsed(self, view: View, at: float) -> Sequence[SessionId]:
         return self._parts.lease.lapsed(view, at)
@@ -121,7 +120,13 @@ class JointPolicy:
     def decide(self, view: View, at: float) -> Decision:
         self._parts.pacing.planned(at)
         free_tokens = {r.id: self._offered_tokens(view, r) for r in view.up_replicas()}
-        needs = _less_shared(view, self._needs.of(view))
+        shared = SharedEverywhere(view, self.shared_prefix)
+        needs = [
+            Need(need.session, need.epoch, need.tokens - shared_tokens)
+            if (shared_tokens := shared.tokens(need.session))
+            else need
+            for need in self._needs.of(view)
+        ]
         if not _somebody_fits(needs, free_tokens):
             return Decision()  # nobody can be placed, and nobody has to be kept from the room of another
         everywhere = tuple(free_tokens)
@@ -130,8 +135,15 @@ class JointPolicy:
             return Decision()
         ranks = ranks_of([view.sessions[name] for name in taking_part])
         candidates = tuple(
-            self._candidate(view, view.sessions[name], everywhere, at, ranks.get(name, 0))
-            for name in taking_part
+            self._candidate(
+                view,
+                view.sessions[name],
+                everywhere,
+                at,
+                weight_tokens=weight_tokens,
+                rank=ranks.get(name, 0),
+            )
+            for name, weight_tokens in taking_part.items()
         )
         parts = self._parts
         slots = {replica: view.free_slots(replica) for replica in free_tokens}
@@ -149,8 +161,10 @@ class JointPolicy:
         free_tokens: Mapping[ReplicaId, int],
         everywhere: tuple[ReplicaId, ...],
         at: float,
-    ) -> Sequence[SessionId] | None:
-        """Who is worth a plan: whoever fits somewhere, and whoever waited too long. None where a plan can place nobody."""
+    ) -> Mapping[SessionId, int] | None:
+        """Who is worth a plan, with the tokens needed: whoever fits somewhere, and whoever waited too long. None where a
+        plan can place nobody.
+        """
         bound_seconds = self._parts.wait_seconds_max
         most_tokens = max(free_tokens.values())
         up = view.up_replicas()
@@ -174,7 +188,7 @@ class JointPolicy:
             None if choosy else Question(weights, free_tokens)
         ):
             return None
-        return tuple(weights)
+        return {name: tokens for name, (tokens, _) in weights.items()}
 
     def select(
         self,
@@ -184,8 +198,12 @@ class JointPolicy:
         at: float,  # noqa: ARG002
     ) -> Sequence[Assignment]:
         self._last.answered(plan)
+        shared = SharedEverywhere(view, self.shared_prefix)
         return self._parts.stale_plan.select(
-            view, plan.assignments, changed, lambda session: self._least_tokens(view, session)
+            view,
+            plan.assignments,
+            changed,
+            lambda session: self._needed_tokens(view, session) - shared.tokens(session),
         )
 
     def observe(self, view: View, fact: Fact) -> None:
@@ -217,17 +235,15 @@ class JointPolicy:
         """What it takes to place a session of the pool where nobody shares anything with it."""
         return self.weight_tokens(session) + view.beside_tokens(session)
 
-    def _least_tokens(self, view: View, session: Session) -> int:
-        """The same, less what is booked already wherever it may go."""
-        return self._needed_tokens(view, session) - _shared_everywhere(view, session)
-
-    def _held_tokens(self, session: Session, view: View) -> int:
-        """What an admitted session alone holds: what is free again without it."""
-        assert session.home is not None, session
-        return self.weight_tokens(session) - view.shared_tokens(session, session.home)
-
     def _candidate(
-        self, view: View, session: Session, everywhere: tuple[ReplicaId, ...], at: float, rank: int
+        self,
+        view: View,
+        session: Session,
+        everywhere: tuple[ReplicaId, ...],
+        at: float,
+        *,
+        weight_tokens: int,
+        rank: int,
     ) -> Candidate:
         eligible = _eligible(view, session, everywhere)
         credit = self._parts.credit.tokens(session, at)
@@ -235,7 +251,7 @@ class JointPolicy:
         return Candidate(
             session=session.id,
             epoch=session.epoch,
-            weight_tokens=self._least_tokens(view, session),
+            weight_tokens=weight_tokens,
             footprint_tokens=session.footprint_tokens,
             ready=self._parts.readiness.ready(session, at),
             credit_tokens={replica: tokens for replica, tokens in credit.items() if replica in eligible},
@@ -244,27 +260,6 @@ class JointPolicy:
             eligible=None if eligible is everywhere else eligible,
             rank=rank,
         )
-
-
-def _shared_everywhere(view: View, session: Session) -> int:
-    """Tokens of a session that others have booked on every replica where it may go: so much less it takes on any of them.
-
-    The planner knows one weight for a session. What only some replicas hold is not taken off, so that no plan overfills one.
-    """
-    if not session.shared_prefix:
-        return 0
-    where = view.eligible_replicas(session)
-    return min((view.shared_tokens(session, replica.id) for replica in where), default=0)
-
-
-def _less_shared(view: View, needs: Sequence[Need]) -> Sequence[Need]:
-    """The needs without what is booked already wherever the session may go."""
-    return [
-        replace(need, tokens=need.tokens - _shared_everywhere(view, need.session))
-        if need.session.shared_prefix
-        else need
-        for need in needs
-    ]
 
 
 def _somebody_fits(needs: Sequence[Need], free_tokens: Mapping[ReplicaId, int]) -> bool:

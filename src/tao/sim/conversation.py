@@ -62,9 +62,15 @@ def system_segment(trace: TraceSession, default_tokens: int) -> Segment | None:
 
 
 def beginning_of(prompt: Chain) -> tuple[PrefixNode, ...]:
-    """How a prompt that begins afresh begins as others may: its system prompt, and a first prompt that a group shares."""
-    return tuple(
-        PrefixNode(":".join(map(str, key)), length)
-        for key, _, length in prompt.slices(0, prompt.tokens)
-        if isinstance(key, tuple) and key[0] in {SYSTEM, TASK} and isinstance(key[1], str)
-    )
+    """How a prompt that begins afresh begins as others may: its system prompt, and a first prompt that a group shares.
+
+    The same task after another system prompt is another beginning, as it is in a cache.
+    """
+    nodes: list[PrefixNode] = []
+    before = ""
+    for key, _, length in prompt.slices(0, prompt.tokens):
+        if not (isinstance(key, tuple) and key[0] in {SYSTEM, TASK} and isinstance(key[1], str)):
+            break
+        before += f"{':'.join(map(str, key))}:{length}/"
+        nodes.append(PrefixNode(before, length))
+    return tuple(nodes)
