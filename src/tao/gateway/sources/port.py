@@ -1,4 +1,7 @@
-"""What a source of replicas is: `ReplicaSource`, and the value it tells, `Wanted`."""
+"""What a source of replicas is: `ReplicaSource`, and the value it tells, `Wanted`.
+
+It must not know how a source finds its replicas, nor what becomes of them.
+"""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
