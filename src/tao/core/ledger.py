@@ -58,20 +58,18 @@ class Ledger:
         own = held.shared if held is not None and held.replica == replica else ()
         return sum(piece.tokens for piece in pieces if holders.get(piece, 0) > (piece in own))
 
-    def freed_tokens(self, replica: ReplicaId, sessions: Iterable[SessionId]) -> int:
-        """What is free again once all these have given their admissions back: what others share with them stays booked."""
-        holders = self._holders.get(replica, {})
+    def freed_tokens(self, replica: ReplicaId, sessions: Iterable[SessionId]) -> Iterator[int]:
+        """What would be free again by each of these admissions of the replica, given back one after the other: what several
+        share with the last of them, if nobody else holds it.
+        """
         staying: dict[PrefixNode, int] = {}
-        tokens = 0
         for session in sessions:
-            held = self._admissions.get(session)
-            if held is None or held.replica != replica:
-                continue
-            tokens += held.tokens
+            held = self._admissions[session]
+            tokens = held.tokens
             for piece in held.shared:
-                staying[piece] = staying.get(piece, holders[piece]) - 1
+                staying[piece] = staying.get(piece, self._holders[replica][piece]) - 1
                 tokens -= piece.tokens if staying[piece] else 0
-        return tokens
+            yield tokens
 
     def sessions_on(self, replica: ReplicaId) -> Iterator[SessionId]:
         """Sessions admitted on the replica, in the order of their admission."""

@@ -69,8 +69,10 @@ class View(Protocol):
     def shared_tokens(self, session: Session, replica: ReplicaId) -> int:
         """Tokens of the session's shared prefix that others have booked on the replica: its admission costs as much less."""
 
-    def freed_tokens(self, replica: ReplicaId, sessions: Iterable[SessionId]) -> int:
-        """What is free again once all these have given their admissions back: what others share with them stays booked."""
+    def freed_tokens(self, replica: ReplicaId, sessions: Iterable[SessionId]) -> Iterator[int]:
+        """What would be free again by each of these sessions, all admitted on the replica, if they gave way one after the
+        other: what several share with the last of them, if nobody else holds it.
+        """
 
     def free_slots(self, replica: ReplicaId) -> int | None:
         """How many more sessions may be admitted there, negative when overcommitted; None where nothing bounds them."""

@@ -53,7 +53,7 @@ class State:
     def shared_tokens(self, session: Session, replica: ReplicaId) -> int:
         return self.ledger.shared_tokens(replica, session.id, session.shared_prefix)
 
-    def freed_tokens(self, replica: ReplicaId, sessions: Iterable[SessionId]) -> int:
+    def freed_tokens(self, replica: ReplicaId, sessions: Iterable[SessionId]) -> Iterator[int]:
         return self.ledger.freed_tokens(replica, sessions)
 
     def free_slots(self, replica: ReplicaId) -> int | None:
@@ -79,7 +79,7 @@ class State:
         return (session for session in self.admitted_on(replica) if isinstance(session.phase, Acting))
 
     def acting_tokens(self, replica: ReplicaId) -> int:
-        return self.freed_tokens(replica, (session.id for session in self.acting_on(replica)))
+        return sum(self.freed_tokens(replica, (session.id for session in self.acting_on(replica))))
 
     def waited_seconds(self, session: Session, at: float) -> float:
         since = self.holding.get(session.id)

@@ -96,13 +96,13 @@ def overcommitted_interrupts(
         acting = list(view.acting_on(replica.id))
         if free_tokens >= 0 and not any(map(was_forced, acting)):
             continue
-        given_way: list[SessionId] = []
-        for session in sorted(acting, key=lambda s: (order.key(s, at), s.id)):
-            freed_tokens = view.freed_tokens(replica.id, given_way)
-            if free_tokens + freed_tokens >= (reserved_tokens if was_forced(session) else 0):
+        acting.sort(key=lambda session: (order.key(session, at), session.id))
+        freed_tokens = view.freed_tokens(replica.id, [session.id for session in acting])
+        for session, tokens in zip(acting, freed_tokens, strict=True):
+            if free_tokens >= (reserved_tokens if was_forced(session) else 0):
                 break
-            given_way.append(session.id)
-        chosen += given_way
+            chosen.append(session.id)
+            free_tokens += tokens
     return chosen
 
 
