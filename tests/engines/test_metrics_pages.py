@@ -40,7 +40,8 @@ sglang:max_total_num_tokens{model_name="m",tp_rank="1"} 20480.0
 sglang:prompt_tokens_total{model_name="m"} 900.0
 sglang:cached_tokens_total{model_name="m"} 300.0
 sglang:generation_tokens_total{model_name="m"} 100.0
-sglang:num_retracted_reqs{model_name="m"} 1.0
+sglang:num_retracted_reqs{model_name="m",pid="12"} 3.0
+sglang:num_retracted_requests_total{model_name="m"} 1.0
 """
 
 

@@ -1,12 +1,13 @@
 """SGLang's metrics page (`--enable-metrics`).
 
-Capacity is `sglang:max_total_num_tokens`, or pages times page size of `sglang:cache_config_info`. Series repeat per
-tensor-parallel rank with equal values, so one of each data-parallel rank counts. It must not know HTTP or decisions.
+Capacity is `sglang:max_total_num_tokens`. Series repeat per tensor-parallel rank with equal values, so one of each
+data-parallel rank counts. Counters of tokens come onto the page with the first request that they count, so one that is not
+there yet is at zero. It must not know HTTP or decisions.
 """
 
 from tao.engines.ranks import STARTED, gaps, mean_usage, rank_of, rank_rows, started_at, sum_or_none, total
 from tao.engines.samples import Samples, read_samples
-from tao.engines.status import EngineStatus
+from tao.engines.status import EngineStatus, RankStatus
 
 PREFIX = "sglang:"
 
@@ -16,7 +17,8 @@ _RUNNING = ("sglang:num_running_reqs",)
 _WAITING = ("sglang:num_queue_reqs",)
 _USAGE = ("sglang:token_usage",)
 _HITS = ("sglang:cached_tokens_total",)
-_RETRACTED = ("sglang:num_retracted_reqs_total", "sglang:num_retracted_reqs")
+_RETRACTED = ("sglang:num_retracted_requests_total",)
+"""Since the start; `sglang:num_retracted_reqs` is a gauge of the latest step."""
 _PROMPT = ("sglang:prompt_tokens_total",)
 _OUTPUT = ("sglang:generation_tokens_total",)
 _WANTED = frozenset(
@@ -42,7 +44,7 @@ class SglangAdapter:
             _per_rank(samples, _WAITING, problems),
             _per_rank(samples, _USAGE, problems),
         )
-        prompt = total(samples, _PROMPT, problems)
+        prompt = _counted(samples, _PROMPT, rows)
         return EngineStatus(
             engine=self.name,
             capacity_tokens=sum_or_none([row.capacity_tokens for row in rows]),
@@ -50,14 +52,20 @@ class SglangAdapter:
             waiting=sum_or_none([row.waiting for row in rows]),
             kv_usage=mean_usage(rows),
             prefix_query_tokens=prompt,
-            prefix_hit_tokens=total(samples, _HITS, problems),
+            prefix_hit_tokens=_counted(samples, _HITS, rows),
             preemptions=total(samples, _RETRACTED),
             prompt_tokens=prompt,
-            output_tokens=total(samples, _OUTPUT, problems),
+            output_tokens=_counted(samples, _OUTPUT, rows),
             started_at=started_at(samples),
             ranks=rows,
             problems=(*problems, *gaps(rows)),
         )
+
+
+def _counted(samples: Samples, names: tuple[str, ...], rows: tuple[RankStatus, ...]) -> float | None:
+    """A counter of tokens over all series; 0 where the page tells of a rank but not yet of it."""
+    found = total(samples, names)
+    return 0.0 if found is None and rows else found
 
 
 def _per_rank(samples: Samples, names: tuple[str, ...], problems: list[str]) -> dict[str, float]:
