@@ -13,11 +13,11 @@ import msgspec
 
 from tao.core.ids import ReplicaId
 from tao.engines import KvSource, reachable, read_sources
-from tao.engines.kv_sources import PATH
+from tao.engines.kv_sources import PATHS
 from tao.gateway.sources import replica_name
 
 ANSWER_BYTES_MAX = 1 << 20
-OFF = "the engine publishes no KV events (vLLM: --kv-events-config); credit rests on cached_tokens"
+OFF = "the engine publishes no KV events (--kv-events-config); credit rests on cached_tokens"
 
 
 class KvSourceConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -75,19 +75,30 @@ class AskedSources:
         """See `SourceFinder.find`."""
         if replica in self._configured:
             return FoundSources(self._configured[replica])
+        nowhere: FoundSources | None = None
+        for path in PATHS:
+            found = await self._asked(replica, path)
+            if found.sources or not found.final:
+                return found
+            nowhere = nowhere or found  # the first page is the one that is meant for it
+        assert nowhere is not None
+        return nowhere
+
+    async def _asked(self, replica: ReplicaId, path: str) -> FoundSources:
+        """What one page says."""
         try:
             url = self._url(replica)
-            status, body = await self._get(url)
+            status, body = await self._get(url + path)
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            return FoundSources(why=f"{PATH} does not answer: {error!s}".removesuffix(": "), final=False)
+            return FoundSources(why=f"{path} does not answer: {error!s}".removesuffix(": "), final=False)
         except KeyError:
             return FoundSources(why="it has left")
         if status != 200:
-            return FoundSources(why=f"{OFF} ({PATH} answers {status})")
+            return FoundSources(why=f"{OFF} ({path} answers {status})")
         try:
             document = msgspec.json.decode(body)
         except (msgspec.DecodeError, RecursionError):
-            return FoundSources(why=f"{PATH} answers no JSON")
+            return FoundSources(why=f"{path} answers no JSON")
         sources = read_sources(document, urlsplit(url).hostname or "")
         return FoundSources(sources, why=None if sources else OFF)
 
@@ -96,7 +107,7 @@ class AskedSources:
         bound = aiohttp.ClientTimeout(total=self._timeout_seconds)
         async with (
             aiohttp.ClientSession(timeout=bound, cookie_jar=aiohttp.DummyCookieJar()) as http,
-            http.get(url + PATH, allow_redirects=False) as reply,
+            http.get(url, allow_redirects=False) as reply,
         ):
             body = b""
             async for chunk in reply.content.iter_any():

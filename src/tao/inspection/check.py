@@ -10,7 +10,7 @@ from secrets import randbits
 from urllib.parse import urlsplit
 
 from tao.engines import EngineStatus, read_slots, slots_paths
-from tao.engines.kv_sources import PATH as KV_SOURCES_PATH
+from tao.engines.kv_sources import PATHS as KV_SOURCES_PATHS
 from tao.engines.kv_sources import read_sources
 from tao.inspection.client import Answer, EngineClient, EngineError
 from tao.inspection.kv_listening import heard_events
@@ -235,15 +235,15 @@ async def _stream_usage(client: EngineClient, check: Check, model: str) -> None:
 async def _kv_events(client: EngineClient, check: Check, model: str, endpoint: str | None) -> None:
     remedy = (
         'vLLM: --kv-events-config \'{"enable_kv_cache_events": true, "publisher": "zmq", "endpoint": "tcp://*:5557"}\'; '
-        "SGLang: --kv-events-config likewise"
+        'SGLang: --kv-events-config \'{"publisher": "zmq", "endpoint": "tcp://*:5557", "topic": "kv-events"}\''
     )
-    listed = await client.get(KV_SOURCES_PATH)
+    listed = [await client.get(path) for path in KV_SOURCES_PATHS]
     endpoints = _endpoints(listed, client.base_url) if endpoint is None else [endpoint]
     if not endpoints:
         check.add(
             "KV events",
             Level.NOTE,
-            f"{_not_told(listed)}: evictions show only when a session is back",
+            f"{_not_told(listed[0])}: evictions show only when a session is back",
             f"{remedy}; where the engine cannot be asked: tao check --kv-events ENDPOINT",
         )
         return
@@ -275,13 +275,15 @@ def _requests(count: int) -> str:
 
 def _not_told(listed: Answer) -> str:
     if listed.status == 200:
-        return f"off: {KV_SOURCES_PATH} lists none"
-    return f"off, or not told: {KV_SOURCES_PATH} answers {listed.status}"
+        return f"off: {listed.path} lists none"
+    return f"off, or not told: {listed.path} answers {listed.status}"
 
 
-def _endpoints(listed: Answer, base_url: str) -> list[str]:
-    """Where the engine says that its events are, as they are reached from here; each once."""
-    if listed.status != 200:
-        return []
-    sources = read_sources(listed.document, urlsplit(base_url).hostname or "127.0.0.1")
-    return list(dict.fromkeys(source.endpoint for source in sources))
+def _endpoints(listed: list[Answer], base_url: str) -> list[str]:
+    """Where the engine says that its events are, as they are reached from here; each once. The first page that tells."""
+    host = urlsplit(base_url).hostname or "127.0.0.1"
+    for page in listed:
+        sources = read_sources(page.document, host) if page.status == 200 else ()
+        if sources:
+            return list(dict.fromkeys(source.endpoint for source in sources))
+    return []
