@@ -18,12 +18,12 @@ def test_pieces_go_on_where_one_ended() -> None:
     index.apply(put(4, after=3), 2.0)
     index.apply(put(13, after=12), 2.5)
     stored_by = index.unnamed.stored_by
-    assert stored_by(0.0, 0, [4]) == {4: 4}
-    assert stored_by(0.0, 0, [3]) == {3: 3, 13: 3}
-    assert stored_by(1.2, 0, ANY) == {12: 2, 13: 3}, "heard from its first block on"
-    assert stored_by(0.0, 3, [4]) == {4: 4}, "or by one that had the beginning from the cache"
-    assert stored_by(0.0, 2, ANY) == {13: 3}
-    assert stored_by(0.0, 1, ANY) == {}, "no piece begins in the middle of one"
+    assert stored_by(0.0, [0], [4]) == {4: 4}
+    assert stored_by(0.0, [0], [3]) == {3: 3, 13: 3}
+    assert stored_by(1.2, [0], ANY) == {12: 2, 13: 3}, "heard from its first block on"
+    assert stored_by(0.0, [3], [4]) == {4: 4}, "or by one that had the beginning from the cache"
+    assert stored_by(0.0, [2], ANY) == {13: 3}
+    assert stored_by(0.0, [1], ANY) == {}, "no piece begins in the middle of one"
 
 
 def test_what_branches_off_belongs_to_either() -> None:
@@ -31,8 +31,8 @@ def test_what_branches_off_belongs_to_either() -> None:
     index.apply(put(1, 2), 1.0)
     index.apply(put(3, after=2), 2.0)
     index.apply(put(9, after=2), 3.0)
-    assert index.unnamed.stored_by(0.0, 0, [3]) == {3: 3, 9: 3}
-    assert index.unnamed.stored_by(2.5, 2, [3]) == {9: 3}
+    assert index.unnamed.stored_by(0.0, [0], [3]) == {3: 3, 9: 3}
+    assert index.unnamed.stored_by(2.5, [2], [3]) == {9: 3}
 
 
 def test_blocks_that_two_computed_at_once_are_of_both() -> None:
@@ -42,8 +42,8 @@ def test_blocks_that_two_computed_at_once_are_of_both() -> None:
     index.apply(put(3, after=2), 3.0)
     index.apply(put(4, after=3), 4.0)
     index.apply(put(9, after=3), 5.0)
-    assert index.unnamed.stored_by(0.5, 0, [4]) == {4: 4, 9: 4}
-    assert index.unnamed.stored_by(1.5, 0, [4]) == {4: 4, 9: 4}
+    assert index.unnamed.stored_by(0.5, [0], [4]) == {4: 4, 9: 4}
+    assert index.unnamed.stored_by(1.5, [0], [4]) == {4: 4, 9: 4}
 
 
 def test_an_engine_that_tells_each_block_by_itself() -> None:
@@ -52,16 +52,16 @@ def test_an_engine_that_tells_each_block_by_itself() -> None:
         index.apply(put(number, after=number - 1 or None), 1.0)
     index.apply(put(101, after=100), 2.0)
     assert len(index.unnamed) == 2
-    assert index.unnamed.stored_by(0.0, 0, [101]) == {101: 101}
+    assert index.unnamed.stored_by(0.0, [0], [101]) == {101: 101}
 
 
 def test_a_beginning_that_was_never_seen_leaves_nothing_to_tell() -> None:
     index = BlockIndex()
     index.apply(put(1, 2), 1.0)
     index.apply(put(8, after=7), 2.0)
-    assert index.unnamed.stored_by(1.0, 0, ANY) == {}
+    assert index.unnamed.stored_by(1.0, [0], ANY) == {}
     index.apply(put(31, 32), 3.0)
-    assert index.unnamed.stored_by(2.5, 0, ANY) == {32: 2}, "for those who came later"
+    assert index.unnamed.stored_by(2.5, [0], ANY) == {32: 2}, "for those who came later"
 
 
 def test_an_engine_that_names_sessions_is_not_guessed_at() -> None:
@@ -78,7 +78,7 @@ def test_an_emptied_cache_has_none() -> None:
     index.apply(put(1, 2), 1.0)
     index.apply(AllCleared(), 1.0)
     index.apply(put(3, after=2), 1.0)
-    assert index.unnamed.stored_by(0.0, 0, ANY) == {}
+    assert index.unnamed.stored_by(0.0, [0], ANY) == {}
 
 
 def test_pieces_are_bounded_and_what_went_is_known_to_be_missing() -> None:
@@ -86,11 +86,11 @@ def test_pieces_are_bounded_and_what_went_is_known_to_be_missing() -> None:
     for number in range(1, 5):
         unnamed.stored(put(number), 0, float(number))
     assert len(unnamed) == 3
-    assert unnamed.stored_by(3.5, 0, [1]) == {}
+    assert unnamed.stored_by(3.5, [0], [1]) == {}
     unnamed.forget_before(4.0)
     assert len(unnamed) == 1
     unnamed.stored(put(9), 0, 5.0)
-    assert unnamed.stored_by(4.5, 0, [1]) == {9: 1}
+    assert unnamed.stored_by(4.5, [0], [1]) == {9: 1}
 
 
 # --- taken over by a session ------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count
+from math import inf
 from random import Random
 
 import pytest
@@ -15,7 +16,7 @@ from tao.core.ids import ReplicaId, SessionId
 from tao.emulator import Emulator
 from tao.engines.kv_index import BlockIndex
 from tao.engines.kv_wire import BlocksRemoved, BlocksStored
-from tao.gateway.unnamed import LOOKS_MAX, Ended, Served, Unnamed
+from tao.gateway.unnamed import LOOKS_MAX, UNHEARD_LOOKS_MAX, Ended, Served, Unnamed
 
 BLOCK = 16
 A, B = SessionId("a"), SessionId("b")
@@ -35,13 +36,21 @@ class Engine:
         self.index.apply(BlocksStored(hashes, after, BLOCK, 0, None, "GPU", None), at)
         return hashes[-1]
 
-    def ended(self, session: SessionId, since: float, prompt: int, output: int, cached: int = 0) -> None:
+    def ended(
+        self,
+        session: SessionId,
+        since: float,
+        prompt: int,
+        output: int,
+        cached: int = 0,
+        name: str | None = None,
+    ) -> None:
         usage = Usage(prompt, output, cached)
-        self.unnamed.wait(Ended.of(Served(session, HERE, since, 0), session, usage))
+        self.unnamed.wait(Ended.of(Served(session, HERE, since, 0), name or session, usage, since + 1.0))
 
-    def look(self, times: int = 1) -> None:
+    def look(self, times: int = 1, heard_at: float | None = inf) -> None:
         for _ in range(times):
-            self.unnamed.look([self.index])
+            self.unnamed.look([self.index], heard_at)
 
     def tokens(self, session: SessionId) -> int | None:
         return self.index.tokens(session)
@@ -78,6 +87,47 @@ def test_what_does_not_fit_is_no_evidence(prompt: int, output: int, cached: int,
     assert A not in engine.unnamed
     assert engine.tokens(A) is None
     assert (engine.unnamed.recognised, engine.unnamed.unrecognised) == (0, 1)
+
+
+def test_an_engine_that_tells_late_is_waited_for_as_long_as_it_is_silent() -> None:
+    """SGLang tells of what a turn has stored with one of the next forty steps."""
+    engine = Engine()
+    last = engine.store(5, 1.0)
+    engine.ended(A, 0.5, 96, 1)
+    for heard_at in (None, 1.0):
+        engine.look(LOOKS_MAX, heard_at)
+    assert A in engine.unnamed
+    engine.store(1, 3.0, after=last, first=6)
+    engine.look(1, 3.0)
+    assert engine.tokens(A) == 6 * BLOCK
+    engine.ended(B, 0.5, 96, 64)
+    engine.look(UNHEARD_LOOKS_MAX, 1.0)
+    assert B not in engine.unnamed
+
+
+@pytest.mark.parametrize(("cached", "tokens"), [(80, 8 * BLOCK), (64, None)])
+def test_a_prompt_that_the_engine_had_in_full(cached: int, tokens: int | None) -> None:
+    """Its last block is computed all the same, and stored no second time."""
+    engine = Engine()
+    last = engine.store(6, 1.0)
+    engine.store(2, 3.0, after=last, first=11)
+    engine.ended(A, 2.0, prompt=96, output=33, cached=cached)
+    engine.look()
+    assert engine.tokens(A) == tokens
+
+
+def test_clients_that_name_themselves_leave_the_others_recognised() -> None:
+    """SGLang names a session by the id in the body, and knows no other."""
+    engine = Engine()
+    engine.index = BlockIndex(names_itself={"its-own"}.__contains__)
+    engine.ended(B, 0.5, 96, 17, name="its-own")
+    engine.index.apply(BlocksStored(tuple(range(101, 108)), None, BLOCK, 0, None, "GPU", "its-own"), 1.0)
+    engine.store(7, 1.0)
+    engine.ended(A, 0.5, 96, 17)
+    engine.look(LOOKS_MAX)
+    assert (engine.tokens(A), engine.index.tokens("its-own")) == (7 * BLOCK, 7 * BLOCK)
+    assert (engine.index.echoes, engine.index.echoes_own) == (False, True)
+    assert (engine.unnamed.recognised, engine.unnamed.unrecognised) == (1, 0)
 
 
 def test_two_runs_that_fit_are_no_evidence() -> None:
@@ -165,7 +215,7 @@ def test_of_several_ranks_one_that_missed_something_leaves_nothing_to_tell() -> 
     engine.store(6, 1.0)
     engine.ended(A, 0.5, 96, 1)
     for _ in range(LOOKS_MAX):
-        engine.unnamed.look([other, engine.index])
+        engine.unnamed.look([other, engine.index], inf)
     assert engine.tokens(A) is None
 
 
@@ -206,7 +256,7 @@ def test_of_several_ranks_the_one_whose_run_fits_is_it() -> None:
     other.apply(BlocksStored(tuple(range(50, 70)), None, BLOCK, 0, None, "GPU", None), 1.0)
     engine.store(6, 1.0)
     engine.ended(A, 0.5, 96, 1)
-    engine.unnamed.look([other, engine.index])
+    engine.unnamed.look([other, engine.index], inf)
     assert (other.tokens(A), engine.tokens(A)) == (None, 96)
 
 

@@ -6,7 +6,7 @@ same frames give the same answers. It must not know sessions beyond their names,
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tao.engines.kv_index import BLOCKS_MAX, BlockIndex
@@ -44,10 +44,17 @@ class Figures:
 
 
 class KvFollower:
-    """One stream, its index, and what is wrong with it. `topic`: None accepts the first that comes."""
+    """One stream, its index, and what is wrong with it. `topic`: None accepts the first that comes. `names_itself`: as
+    of `BlockIndex`.
+    """
 
-    def __init__(self, topic: str | None = None, blocks_max: int = BLOCKS_MAX) -> None:
-        self.index = BlockIndex(blocks_max)
+    def __init__(
+        self,
+        topic: str | None = None,
+        blocks_max: int = BLOCKS_MAX,
+        names_itself: Callable[[str], bool] | None = None,
+    ) -> None:
+        self.index = BlockIndex(blocks_max, names_itself)
         self.figures = Figures()
         self.unknown_kinds: Counter[str] = Counter()
         self.last_at: float | None = None

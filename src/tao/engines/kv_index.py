@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from tao.engines.kv_unnamed import UnnamedBlocks
@@ -46,17 +46,21 @@ class Skipped:
 
 
 class BlockIndex:
-    """The cache of one engine core, as its events tell. `echoes`: whether it has named any session; where it has not,
-    `unnamed` are the blocks by which a request can be recognised (`adopt`).
+    """The cache of one engine core, as its events tell. `echoes`: whether it has named a session that did not name itself;
+    where it has not, `unnamed` are the blocks by which a request can be recognised (`adopt`). `echoes_own`: whether it has
+    named one that did. `names_itself`: whether a name is one that a client gave.
     """
 
-    def __init__(self, blocks_max: int = BLOCKS_MAX) -> None:
+    def __init__(
+        self, blocks_max: int = BLOCKS_MAX, names_itself: Callable[[str], bool] | None = None
+    ) -> None:
         self.blocks_max = blocks_max
         self.block_tokens: int | None = None
         self.overflows = 0
         self.skipped = Skipped()
-        self.echoes = False
+        self.echoes = self.echoes_own = False
         self.unnamed = UnnamedBlocks()
+        self._names_itself = names_itself or (lambda _: False)
         self._group: int | None = None
         self._slots: dict[int, int] = {}
         self._free = array("I")
@@ -138,9 +142,8 @@ class BlockIndex:
     def _stored(self, event: BlocksStored, at: float) -> None:
         if not self._counts(event):
             return
-        if event.session is not None and not self.echoes:
-            self.echoes = True
-            self.unnamed.clear()
+        if event.session is not None:
+            self._note_name(event.session)
         if len(self._slots) + len(event.hashes) > self.blocks_max:
             self.overflows += 1
             self.clear()
@@ -153,7 +156,7 @@ class BlockIndex:
                 self.forget(event.session)  # its context has gone on from something unknown
             self.unnamed.missed(at)
             return
-        if not self.echoes and event.hashes:
+        if event.session is None and not self.echoes and event.hashes:
             self.unnamed.stored(event, position, at)
         chain = None
         if event.session is not None:
@@ -170,6 +173,16 @@ class BlockIndex:
         if chain is not None and event.session is not None:
             self._recount(event.session, chain)
             self._bound_chains(event.session)
+
+    def _note_name(self, name: str) -> None:
+        """Engines that know no name but one in the body (SGLang) name the sessions of those clients only."""
+        if self.echoes:
+            return
+        if self._names_itself(name):
+            self.echoes_own = True
+        else:
+            self.echoes = True
+            self.unnamed.clear()
 
     def _counts(self, event: BlocksStored) -> bool:
         if event.medium != MEDIUM:

@@ -6,7 +6,7 @@ is its own, if there is only one such. Bounded: beyond `pieces_max` the oldest g
 stored it. It must not know sessions, nor whether a block is still there.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from tao.engines.kv_wire import BlocksStored
@@ -65,15 +65,15 @@ class UnnamedBlocks:
         """Whether all that was stored since then is known, or dropped as nobody's."""
         return self._incomplete_at < since
 
-    def stored_by(self, since: float, start: int, ends: Iterable[int]) -> dict[int, int]:
-        """What a request may have stored that began then, from block `start` to one of `ends`: the last blocks, with the
-        end of each. Two are enough to know that nobody can tell, so no more are looked for.
+    def stored_by(self, since: float, starts: Collection[int], ends: Iterable[int]) -> dict[int, int]:
+        """What a request may have stored that began then, from one of the blocks `starts` to one of `ends`: the last blocks,
+        with the end of each. Two are enough to know that nobody can tell, so no more are looked for.
         """
         told: dict[int, int] = {}
         if not self.is_complete(since):
             return told
         for piece in (piece for end in ends for piece in self._ending_at.get(end, ())):
-            if self._begins(piece, since, start):
+            if self._begins(piece, since, starts):
                 told[piece.last] = piece.end
                 if len(told) > 1:
                     break
@@ -93,14 +93,14 @@ class UnnamedBlocks:
             known.clear()
         self._latest = None
 
-    def _begins(self, piece: _Piece, since: float, start: int) -> bool:
-        """Whether a line of pieces leads from block `start` to this one, all heard since then."""
-        asked = [piece]
+    def _begins(self, piece: _Piece, since: float, starts: Collection[int]) -> bool:
+        """Whether a line of pieces leads from one of the blocks `starts` to this one, all heard since then."""
+        asked, first = [piece], min(starts)
         while asked:
             piece = asked.pop()
-            if piece.at < since or piece.start < start:
+            if piece.at < since or piece.start < first:
                 continue
-            if piece.start == start:
+            if piece.start in starts:
                 return True
             if piece.parent is not None:
                 asked += [each for each in self._ending_with.get(piece.parent, ()) if each.end == piece.start]

@@ -191,7 +191,9 @@ class CacheWatch:
         loop = asyncio.get_running_loop()
         self._context = self._context or zmq.asyncio.Context()
         for source in sources:
-            stream = KvSubscriber(source, KvFollower(source.topic, self._blocks_max), loop.time)
+            stream = KvSubscriber(
+                source, KvFollower(source.topic, self._blocks_max, self.names.is_clients), loop.time
+            )
             watched.streams.append(stream)
             watched.tasks.append(loop.create_task(self._receive(watched, stream, self._context)))
         self._log.info("watching a cache", replica=watched.replica, endpoints=[s.endpoint for s in sources])
@@ -253,7 +255,8 @@ class CacheWatch:
             watched.unnamed.drop(served.session)
             watched.forget(name)
             return
-        watched.unnamed.wait(Ended.of(served, name, usage))
+        now = asyncio.get_running_loop().time()
+        watched.unnamed.wait(Ended.of(served, name, usage, now))
 
     def _line(self, session: SessionId) -> int | None:
         known = self._driver.scheduler.view.sessions.get(session)
@@ -269,7 +272,7 @@ class CacheWatch:
         for turn in list(watched.unnamed):
             if self._line(turn.session) != turn.line:
                 self._forget_session(turn.session)
-        watched.unnamed.look(watched.indexes)
+        watched.unnamed.look(watched.indexes, watched.heard_at)
         on_it = [served.since for served in self._turns.values() if served.replica == watched.replica]
         oldest = min([*on_it, *(turn.since for turn in watched.unnamed)], default=now)
         for index in watched.indexes:

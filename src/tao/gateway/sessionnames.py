@@ -14,7 +14,7 @@ from tao.gateway.wire.requests import ParsedRequest
 from tao.gateway.wire.sessions import Resolution
 
 HEADER = b"x-session-id"
-"""vLLM echoes it as the `session_id` of stored blocks; an id in the body comes before it."""
+"""vLLM echoes it as the `session_id` of stored blocks; an id in the body comes before it. SGLang knows that one only."""
 
 
 class SessionNamer(Protocol):
@@ -69,6 +69,10 @@ class SessionNames:
     def session(self, name: str) -> SessionId | None:
         """Whom an engine means by a name; None where it may be several. A name that no client gave is an id of ours."""
         return self._session_of.get(name, SessionId(name))
+
+    def is_clients(self, name: str) -> bool:
+        """Whether a client gave this name."""
+        return name in self._session_of
 
     def name(self, session: SessionId) -> str:
         """What engines call a session."""

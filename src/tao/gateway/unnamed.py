@@ -16,9 +16,11 @@ from tao.core.ids import ReplicaId, SessionId
 from tao.engines.kv_index import BlockIndex
 
 LOOKS_MAX = 10
-"""How often a turn's blocks are looked for, a tenth of a second apart: they come with a step of the engine, within
-milliseconds of its end. Looks and not seconds, so that a process that was stalled still reads what has come meanwhile.
+"""How often a turn's blocks are looked for, a tenth of a second apart, where the engine has told of anything since the turn
+has ended: it tells in order. Looks and not seconds, so that a process that was stalled still reads what has come meanwhile.
 """
+UNHEARD_LOOKS_MAX = 50
+"""Where it has told of nothing yet. vLLM tells with each step, SGLang while it decodes with every fortieth."""
 
 
 _Block = tuple[int, int]
@@ -41,28 +43,51 @@ class Served:
 class Ended:
     """A turn that has ended and whose blocks are looked for.
 
-    `name`: the session's in the index. `since`: when it was dispatched, by the clock of the events.
-    `cached_tokens`: 0 up to `context_tokens`, prompt and output together. `line`: of the session, which it continues.
+    `name`: the session's in the index. `since`, `until`: when it was dispatched and when it ended, by the clock of the
+    events. `cached_tokens`: 0 up to `prompt_tokens`; `context_tokens`: prompt and output together. `line`: of the session,
+    which it continues.
     """
 
     session: SessionId
     name: str
     since: float
+    until: float
     cached_tokens: int
+    prompt_tokens: int
     context_tokens: int
     line: int | None
 
     @classmethod
-    def of(cls, served: Served, name: str, usage: Usage) -> "Ended":
+    def of(cls, served: Served, name: str, usage: Usage, until: float) -> "Ended":
         """What there is to look for. `usage` tells its cached tokens."""
-        context_tokens = usage.prompt_tokens + usage.output_tokens
-        cached_tokens = min(usage.cached_tokens or 0, context_tokens)
-        return cls(served.session, name, served.since, cached_tokens, context_tokens, served.line)
+        prompt_tokens = usage.prompt_tokens
+        cached_tokens = min(usage.cached_tokens or 0, prompt_tokens)
+        context_tokens = prompt_tokens + usage.output_tokens
+        return cls(
+            served.session,
+            name,
+            served.since,
+            until,
+            cached_tokens,
+            prompt_tokens,
+            context_tokens,
+            served.line,
+        )
 
-    def stored(self, block_tokens: int) -> tuple[int, range]:
-        """Where its blocks begin, and where they may end. The last token is computed by some engines and not by others."""
+    @property
+    def named_itself(self) -> bool:
+        """Whether its client gave the name that the engine knows it by."""
+        return self.name != self.session
+
+    def stored(self, block_tokens: int) -> tuple[tuple[int, ...], range]:
+        """Where its blocks may begin, and where they may end. The last token is computed by some engines and not by others.
+
+        Of a prompt that the engine may have in full, the last block is computed all the same, and not stored again.
+        """
+        start, whole = self.cached_tokens // block_tokens, self.prompt_tokens // block_tokens
         ends = range(max(self.context_tokens - 1, 0) // block_tokens, self.context_tokens // block_tokens + 1)
-        return self.cached_tokens // block_tokens, ends
+        had_all_but_the_last = self.prompt_tokens == whole * block_tokens and whole - start == 1
+        return (start, whole) if had_all_but_the_last else (start,), ends
 
 
 class Unnamed:
@@ -91,15 +116,19 @@ class Unnamed:
         self._waiting.pop(session, None)
         self._looks.pop(session, None)
 
-    def look(self, indexes: Sequence[BlockIndex]) -> None:
-        """Tie to their sessions the blocks of the turns that can be told; give up those that were looked for enough."""
+    def look(self, indexes: Sequence[BlockIndex], heard_at: float | None) -> None:
+        """Tie to their sessions the blocks of the turns that can be told; give up those that were looked for enough.
+
+        `heard_at`: until when all that the engine has told is known.
+        """
         for turn in list(self):
-            if any(index.echoes for index in indexes) or not _has_stored(turn, indexes):
+            if _is_named(turn, indexes) or not _has_stored(turn, indexes):
                 self.drop(turn.session)
         fits, claims = self._claims(indexes)
         for session, turn in list(self._waiting.items()):
             self._looks[session] += 1
-            if not self._tie(turn, indexes, fits[session], claims) and self._looks[session] >= LOOKS_MAX:
+            looks_max = LOOKS_MAX if heard_at is not None and heard_at > turn.until else UNHEARD_LOOKS_MAX
+            if not self._tie(turn, indexes, fits[session], claims) and self._looks[session] >= looks_max:
                 self._give_up(turn, indexes)
 
     def found(self, session: SessionId, indexes: Sequence[BlockIndex]) -> bool:
@@ -132,14 +161,19 @@ class Unnamed:
             index.forget(turn.name)
 
 
+def _is_named(turn: Ended, indexes: Sequence[BlockIndex]) -> bool:
+    """Whether the engine says itself which blocks are the turn's."""
+    return any(index.echoes or (index.echoes_own and turn.named_itself) for index in indexes)
+
+
 def _has_stored(turn: Ended, indexes: Sequence[BlockIndex]) -> bool:
     """Whether the turn went on for so long that it must have filled a block, as far as is known how large they are.
 
     One that may have filled none is not looked for: another turn's block would be taken for its own.
     """
     for index in indexes:
-        start, ends = turn.stored(index.block_tokens or 1)
-        if start < ends[0]:
+        starts, ends = turn.stored(index.block_tokens or 1)
+        if starts[-1] < ends[0]:
             return True
     return False
 
@@ -150,8 +184,8 @@ def _fitting(turn: Ended, indexes: Sequence[BlockIndex]) -> _Fits:
     if not all(index.unnamed.is_complete(turn.since) for index in indexes):
         return fits
     for rank, index in enumerate(indexes):
-        start, ends = turn.stored(index.block_tokens or 1)
-        if index.block_tokens is not None and start < ends[0]:
-            told = index.unnamed.stored_by(turn.since, start, ends)
+        starts, ends = turn.stored(index.block_tokens or 1)
+        if index.block_tokens is not None and starts[-1] < ends[0]:
+            told = index.unnamed.stored_by(turn.since, starts, ends)
             fits |= {(rank, last): end for last, end in told.items()}
     return fits

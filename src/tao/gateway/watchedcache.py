@@ -48,6 +48,12 @@ class Watched:
         """Whether the engine says whose blocks it stores."""
         return any(index.echoes for index in self.indexes)
 
+    @property
+    def heard_at(self) -> float | None:
+        """Until when every stream has been heard (the clock of their events); None where one never was."""
+        heard = [stream.follower.last_at for stream in self.streams]
+        return min((at for at in heard if at is not None), default=None) if None not in heard else None
+
     def forget(self, name: str) -> None:
         """Forget a session's blocks on all ranks."""
         for index in self.indexes:
