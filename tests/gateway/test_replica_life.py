@@ -12,6 +12,7 @@ from tao.core.commands import DispatchTurn, Interruption, InterruptSession, Refu
 from tao.core.events import CapacityChanged, ReplicaJoined, ReplicaLost
 from tao.gateway.config import Health, SchedulerConfig
 from tao.gateway.fleet import UNKNOWN_CAPACITY_TOKENS
+from tao.gateway.probe import LATE
 from tao.record.summary import summarise
 from tao.replay import Replay, ReplayConfig
 from tao.traces.model import TraceSession, TraceTool, TraceTurn
@@ -223,6 +224,19 @@ async def test_a_replica_killed_in_the_middle_of_a_replay() -> None:
             c.replica for _, commands in front.log[back_at:] for c in commands if isinstance(c, DispatchTurn)
         ]
         assert one.url[7:] in used
+
+
+async def test_a_replica_whose_health_page_alone_is_late_stays() -> None:
+    """SGLang answers it behind a long prefill only."""
+    health = Health(period_seconds=0.02, timeout_seconds=0.1, failures_max=1)
+    async with fake_engine() as engine, fronted(engine.url, health=health) as front:
+        engine.health_delay_seconds = 60.0
+        (member,) = front.gateway.fleet
+        await until(lambda: LATE in member.sighting.problems)
+        (first,) = front.gateway.fleet.reconciliation
+        await until(lambda: next(iter(front.gateway.fleet.reconciliation)).looked_at > first.looked_at + 0.3)
+        assert not front.events(ReplicaLost)
+        assert (await front.chat("hello", "s")).status_code == 200
 
 
 # --- what a replica tells ---------------------------------------------------------------------------------------------

@@ -45,6 +45,7 @@ class FakeEngine:
     now: int = 0
     aborted: int = 0
     healthy: bool = True
+    health_delay_seconds: float = 0.0  # of the health page alone
     has_pages: bool = True  # False: no /health and no /metrics, as a plain OpenAI-compatible server
     served_tokens: int = 0
     page: str | None = None  # instead of the metrics page
@@ -88,6 +89,7 @@ class FakeEngine:
         await self._runner.cleanup()
 
     async def _health(self, _: web.Request) -> web.Response:
+        await asyncio.sleep(self.health_delay_seconds)
         return web.Response(status=(200 if self.healthy else 503) if self.has_pages else 404)
 
     async def _metrics(self, _: web.Request) -> web.Response:

@@ -1,16 +1,18 @@
 """Looking at a replica over HTTP: is it healthy, and what does its metrics page tell?
 
-A replica without a metrics page is no dead one: what it does not tell becomes a problem that is named. It must not know
-what anybody concludes from a sighting.
+A replica without a metrics page is no dead one, nor is one whose health page alone is late: what it does not tell becomes a
+problem that is named. It must not know what anybody concludes from a sighting.
 """
 
 import aiohttp
 import msgspec
 
 from tao.engines import read_slots, read_status, slots_paths
+from tao.gateway.healthpages import HealthPages
 from tao.gateway.member import Sighting
 
 PAGE_BYTES_MAX = 16 << 20
+LATE = "its health page is late, its other pages are not: the engine is busy"
 
 
 class _Model(msgspec.Struct):
@@ -28,21 +30,24 @@ class HttpProbe:
         self._http = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar()
         )
+        self._health = HealthPages(self._health_status)
 
     async def look(self, base_url: str, timeout_seconds: float) -> Sighting:
         bound = aiohttp.ClientTimeout(total=timeout_seconds)
         try:
-            status = await self._status_of(f"{base_url}/health", bound)
-            if status == 404:  # an OpenAI-compatible server without a health page
-                status = await self._status_of(f"{base_url}/v1/models", bound)
-            if status != 200:
+            status = await self._health.status(base_url, timeout_seconds)
+            if status not in {200, None}:
                 return Sighting(False, f"its health page answers {status}")
+            if status is None:  # excused only by pages that come at once
+                bound = aiohttp.ClientTimeout(total=timeout_seconds / 2)
             page, problems = await self._page(f"{base_url}/metrics", bound)
             models = await self._models(f"{base_url}/v1/models", bound)
         except aiohttp.ClientConnectorError as error:
             return Sighting(False, str(error), refused=isinstance(error.os_error, ConnectionRefusedError))
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             return Sighting(False, f"{type(error).__name__}: {error}".removesuffix(": "))
+        if status is None:
+            problems = (*problems, LATE)
         told = read_status(page)
         return Sighting(
             True,
@@ -73,6 +78,7 @@ class HttpProbe:
 
     async def close(self) -> None:
         """Close all connections."""
+        await self._health.close()
         await self._http.close()
 
     async def _models(self, url: str, bound: aiohttp.ClientTimeout) -> tuple[str, ...] | None:
@@ -85,6 +91,13 @@ class HttpProbe:
         except msgspec.DecodeError:
             return None
         return tuple(dict.fromkeys(model.id for model in listed)) or None
+
+    async def _health_status(self, base_url: str, seconds_max: float) -> int:
+        bound = aiohttp.ClientTimeout(total=seconds_max)
+        status = await self._status_of(f"{base_url}/health", bound)
+        if status == 404:  # an OpenAI-compatible server without a health page
+            status = await self._status_of(f"{base_url}/v1/models", bound)
+        return status
 
     async def _status_of(self, url: str, bound: aiohttp.ClientTimeout) -> int:
         async with self._http.get(url, timeout=bound, allow_redirects=False) as answer:
