@@ -71,6 +71,17 @@ async def test_a_cache_in_use_keeps_its_credit_and_that_is_said() -> None:
         assert evidence(front, "s") == 0
 
 
+async def test_sglang_refuses_with_another_status() -> None:
+    """As SGLang 0.5.23 answers while a request runs."""
+    page = 'sglang:max_total_num_tokens{model_name="m"} 16384.0\n'
+    async with fake_engine(page=page) as engine, fronted(engine.url, admin_token="secret") as front:
+        engine.then(status(400, b"Flush cache failed.\n"))
+        code, told = await flush(front)
+        assert (code, told["replicas"][0]["why"]) == (409, "its cache is in use")
+        assert engine.asked[-1].path == "/flush_cache"
+        assert (await flush(front))[0] == 200
+
+
 async def test_an_engine_that_does_not_answer_is_no_success() -> None:
     async with fronted("http://127.0.0.1:1", admin_token="secret") as front:
         code, told = await flush(front)

@@ -26,6 +26,7 @@ PATH = "/v1/tao/flush"
 ENGINE_PATHS = {engine.name: engine.flush_path for engine in (VllmAdapter(), SglangAdapter())}
 PATHS = frozenset({PATH, *ENGINE_PATHS.values()})
 ANSWER_BYTES_MAX = 64 << 10
+IN_USE = "its cache is in use"
 
 Json = dict[str, Any]
 
@@ -99,8 +100,12 @@ class Flushing:
                 body = await whole_body(reply, ANSWER_BYTES_MAX)
         except (TimeoutError, UnreachableError, BrokenError) as error:
             return f"{type(error).__name__}: {error}".removesuffix(": ")
+        if reply.status == 400 and path == SglangAdapter.flush_path:
+            return IN_USE
         if reply.status != 200:
             hint = " (vLLM: VLLM_SERVER_DEV_MODE=1)" if reply.status == 404 else ""
             return f"{path} answers {reply.status}{hint}"
-        told = lenient.object_or_none(body) or {}  # vLLM answers 200 in any case, and tells in the body
-        return "its cache is in use" if told.get("success") is False else ""
+        told = (
+            lenient.object_or_none(body) or {}
+        )  # vLLM answers 200 in any case, and tells in the body; SGLang 400
+        return IN_USE if told.get("success") is False else ""
