@@ -13,5 +13,6 @@ compile scripts/locks/clients.in --output-file scripts/locks/clients.lock
 compile scripts/locks/aiperf.in --output-file scripts/locks/aiperf.lock
 compile scripts/locks/peers.in --output-file scripts/locks/peers.lock
 compile scripts/locks/engine.in --override scripts/locks/engine.overrides --output-file scripts/locks/engine.lock
+compile scripts/locks/sglang.in --override scripts/locks/sglang.overrides --output-file scripts/locks/sglang.lock
 (cd scripts/locks/agents && npm install --package-lock-only --ignore-scripts --omit-lockfile-registry-resolved --no-audit --no-fund)
 git --no-pager diff --stat -- scripts/locks
