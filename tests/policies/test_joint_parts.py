@@ -31,7 +31,7 @@ def nothing_reserved(replica: Replica) -> int:
     return 0
 
 
-def weight_tokens(session: Session) -> int:
+def weight_tokens(session: Session, replica: ReplicaId) -> int:
     return session.live_tokens + 512
 
 

@@ -86,6 +86,25 @@ def test_a_plan_takes_off_what_every_replica_holds_and_nothing_that_only_one_hol
     assert admissions(w)["r"] == ("a", 6_000 + RESERVE_TOKENS)
 
 
+def test_who_fits_only_where_its_beginning_lies_is_planned_for_there() -> None:
+    w = World(make_policy("tao"), a=20_000, b=20_000)
+    w.arrive(
+        "p", "p1", 10_000, shared_prefix=(PrefixNode("task", 9_000),)
+    )  # on a, where 9,488 tokens are free then
+    w.arrive("x", "x1", 12_000)  # on b
+    w.arrive("y", "y1", 12_000)  # fits nowhere
+    w.arrive("q", "q1", 10_000, shared_prefix=(PrefixNode("task", 9_000),))
+    assert admissions(w).keys() == {"p", "x"}
+    [plan] = of_kind(w.after(1.0).wake(), ComputePlan)
+    [candidate] = plan.request.candidates
+    assert (candidate.session, candidate.weight_tokens) == ("q", 1_000 + RESERVE_TOKENS)
+    assert candidate.eligible == ("a",)
+    w.solve(plan)
+    assert admissions(w)["q"] == ("a", 1_000 + RESERVE_TOKENS)
+    w.run_for(30.0)
+    assert "y" not in admissions(w)
+
+
 def test_what_an_interrupt_gives_back_is_what_nobody_else_holds() -> None:
     w = World(make_policy("tao"), a=20_000)
     for name in "pqr":
@@ -122,8 +141,9 @@ def test_who_may_go_to_one_replica_only_costs_what_it_costs_there() -> None:
     w.arrive("q", "q1", 14_000, shared_prefix=BEGINNING, pinned="a")
     w.arrive("r", "r1", 14_000, shared_prefix=BEGINNING)
     [plan] = of_kind(w.after(1.0).wake(), ComputePlan)
-    assert {one.session: one.weight_tokens for one in plan.request.candidates} == {
-        "q": 9_000 + RESERVE_TOKENS
+    assert {one.session: (one.weight_tokens, one.eligible) for one in plan.request.candidates} == {
+        "q": (9_000 + RESERVE_TOKENS, ("a",)),
+        "r": (9_000 + RESERVE_TOKENS, ("a",)),  # b has no room for it
     }
 
 

@@ -24,7 +24,7 @@ from tao.policies.needs import Need, PoolNeeds
 from tao.policies.pacing import Pacing
 from tao.policies.readiness import Readiness
 from tao.policies.room import AdmissionRoom
-from tao.policies.sharing import SharedEverywhere
+from tao.policies.sharing import Sharing
 from tao.policies.stale import StalePlan
 from tao.policies.survival import MeasuredSurvival
 from tao.policies.urgency import ranks_of
@@ -120,13 +120,8 @@ class JointPolicy:
     def decide(self, view: View, at: float) -> Decision:
         self._parts.pacing.planned(at)
         free_tokens = {r.id: self._offered_tokens(view, r) for r in view.up_replicas()}
-        shared = SharedEverywhere(view, self.shared_prefix)
-        needs = [
-            Need(need.session, need.epoch, need.tokens - shared_tokens)
-            if (shared_tokens := shared.tokens(need.session))
-            else need
-            for need in self._needs.of(view)
-        ]
+        sharing = Sharing(view, self.shared_prefix)
+        needs = [sharing.less(need, free_tokens) for need in self._needs.of(view)]
         if not _somebody_fits(needs, free_tokens):
             return Decision()  # nobody can be placed, and nobody has to be kept from the room of another
         everywhere = tuple(free_tokens)
@@ -135,15 +130,8 @@ class JointPolicy:
             return Decision()
         ranks = ranks_of([view.sessions[name] for name in taking_part])
         candidates = tuple(
-            self._candidate(
-                view,
-                view.sessions[name],
-                everywhere,
-                at,
-                weight_tokens=weight_tokens,
-                rank=ranks.get(name, 0),
-            )
-            for name, weight_tokens in taking_part.items()
+            self._candidate(view, need, everywhere, at, ranks.get(name, 0))
+            for name, need in taking_part.items()
         )
         parts = self._parts
         slots = {replica: view.free_slots(replica) for replica in free_tokens}
@@ -161,14 +149,13 @@ class JointPolicy:
         free_tokens: Mapping[ReplicaId, int],
         everywhere: tuple[ReplicaId, ...],
         at: float,
-    ) -> Mapping[SessionId, int] | None:
-        """Who is worth a plan, with the tokens needed: whoever fits somewhere, and whoever waited too long. None where a
-        plan can place nobody.
-        """
+    ) -> Mapping[SessionId, Need] | None:
+        """Who is worth a plan: whoever fits somewhere, and whoever waited too long. None where a plan can place nobody."""
         bound_seconds = self._parts.wait_seconds_max
         most_tokens = max(free_tokens.values())
         up = view.up_replicas()
         weights: dict[SessionId, tuple[int, bool]] = {}
+        worthwhile: dict[SessionId, Need] = {}
         somebody_fits = choosy = False
         for need in needs:
             session, fits = need.session, need.tokens <= most_tokens
@@ -179,7 +166,9 @@ class JointPolicy:
             serving = view.eligible_replicas(session)
             if serving:  # else nobody serves it: no plan can place it
                 weights[session.id] = need.tokens, is_aged
+                worthwhile[session.id] = need
                 somebody_fits = somebody_fits or fits
+                choosy = choosy or need.only is not None
                 choosy = choosy or (
                     (serving is not up or session.pinned is not None)
                     and _eligible(view, session, everywhere) is not everywhere
@@ -188,7 +177,7 @@ class JointPolicy:
             None if choosy else Question(weights, free_tokens)
         ):
             return None
-        return {name: tokens for name, (tokens, _) in weights.items()}
+        return worthwhile
 
     def select(
         self,
@@ -198,12 +187,13 @@ class JointPolicy:
         at: float,  # noqa: ARG002
     ) -> Sequence[Assignment]:
         self._last.answered(plan)
-        shared = SharedEverywhere(view, self.shared_prefix)
         return self._parts.stale_plan.select(
             view,
             plan.assignments,
             changed,
-            lambda session: self._needed_tokens(view, session) - shared.tokens(session),
+            lambda session, replica: (
+                self._needed_tokens(view, session) - view.shared_tokens(session, replica)
+            ),
         )
 
     def observe(self, view: View, fact: Fact) -> None:
@@ -238,20 +228,19 @@ class JointPolicy:
     def _candidate(
         self,
         view: View,
-        session: Session,
+        need: Need,
         everywhere: tuple[ReplicaId, ...],
         at: float,
-        *,
-        weight_tokens: int,
         rank: int,
     ) -> Candidate:
-        eligible = _eligible(view, session, everywhere)
+        session = need.session
+        eligible = need.only or _eligible(view, session, everywhere)
         credit = self._parts.credit.tokens(session, at)
         placed = session.placement
         return Candidate(
             session=session.id,
             epoch=session.epoch,
-            weight_tokens=weight_tokens,
+            weight_tokens=need.tokens,
             footprint_tokens=session.footprint_tokens,
             ready=self._parts.readiness.ready(session, at),
             credit_tokens={replica: tokens for replica, tokens in credit.items() if replica in eligible},

@@ -7,18 +7,19 @@ session's epoch tells: it moves on with whatever a plan is computed from. It mus
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tao.core.ids import SessionId
+from tao.core.ids import ReplicaId, SessionId
 from tao.core.ports import View
 from tao.core.session import Session
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a session needed in tokens when it was at this epoch."""
+    """What a session needed in tokens when it was at this epoch. `only`: where that is true; None: wherever it may go."""
 
     session: Session
     epoch: int
     tokens: int
+    only: tuple[ReplicaId, ...] | None = None
 
 
 class PoolNeeds:

@@ -6,7 +6,7 @@ A rule selects among the plan's own assignments; it makes no new ones and it doe
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from tao.core.ids import SessionId
+from tao.core.ids import ReplicaId, SessionId
 from tao.core.ports import Assignment, View
 from tao.core.session import Session
 
@@ -19,7 +19,7 @@ class StalePlan(Protocol):
         view: View,
         assignments: Sequence[Assignment],
         changed: Iterable[SessionId],
-        weight_tokens: Callable[[Session], int],
+        weight_tokens: Callable[[Session, ReplicaId], int],
     ) -> Sequence[Assignment]:
         """`changed`: sessions of the plan whose epoch moved on."""
 
@@ -32,7 +32,7 @@ class DropPlan:
         view: View,
         assignments: Sequence[Assignment],
         changed: Iterable[SessionId],
-        weight_tokens: Callable[[Session], int],
+        weight_tokens: Callable[[Session, ReplicaId], int],
     ) -> Sequence[Assignment]:
         if list(changed):
             return ()
@@ -51,7 +51,7 @@ class DropChanged:
         view: View,
         assignments: Sequence[Assignment],
         changed: Iterable[SessionId],
-        weight_tokens: Callable[[Session], int],
+        weight_tokens: Callable[[Session, ReplicaId], int],
     ) -> Sequence[Assignment]:
         gone = set(changed)
         kept = [assignment for assignment in assignments if assignment[0] not in gone]
@@ -59,7 +59,7 @@ class DropChanged:
 
 
 def _fitting(
-    view: View, assignments: Sequence[Assignment], weight_tokens: Callable[[Session], int]
+    view: View, assignments: Sequence[Assignment], weight_tokens: Callable[[Session, ReplicaId], int]
 ) -> Iterable[Assignment]:
     free_tokens = {replica.id: view.free_tokens(replica.id) for replica in view.up_replicas()}
     free_slots = {replica: view.free_slots(replica) for replica in free_tokens}
@@ -68,7 +68,8 @@ def _fitting(
         if session is None or session_id not in view.pool or replica not in free_tokens:
             continue
         slots = free_slots[replica]
-        if weight_tokens(session) <= free_tokens[replica] and (slots is None or slots > 0):
-            free_tokens[replica] -= weight_tokens(session)
+        tokens = weight_tokens(session, replica)
+        if tokens <= free_tokens[replica] and (slots is None or slots > 0):
+            free_tokens[replica] -= tokens
             free_slots[replica] = None if slots is None else slots - 1
             yield session_id, replica
