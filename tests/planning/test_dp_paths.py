@@ -90,6 +90,27 @@ def test_slots_are_a_second_resource() -> None:
     assert solve(closed, "dp").assignment == {}
 
 
+@pytest.mark.parametrize("full_at", [0, 1, 69])
+@pytest.mark.parametrize("slots", [None, 2])
+def test_more_knapsacks_than_an_array_has_axes_most_of_them_full(full_at: int, slots: int | None) -> None:
+    names = [f"k{b:02}" for b in range(70)]
+    with_room = {names[full_at - 1]: 60, names[full_at - 2]: 47}
+    knapsacks = tuple(Knapsack(name, with_room.get(name, 2), slots) for name in names)
+    items = tuple(
+        Item(
+            f"i{n}",
+            5 + 3 * n,
+            SparseValues(tuple(names), {names[full_at - 1 - n % 2]: 10 * n}, n % 2, 5 + 3 * n),
+        )
+        for n in range(16)
+    )
+    problem = Problem(knapsacks, items)
+    best = solve(problem, "exact").objective
+    solution = QuantisedDp(state_budget=1 << 20).solve(compile_problem(problem), WorkLimit())
+    assert (solution.solver, solution.status, solution.quantum_tokens) == ("dp", "optimal", 1)
+    assert verify_choice(problem, solution.choice.tolist()) == best == solve(problem, "auto").objective
+
+
 def test_beyond_the_budget_best_fit_decreasing_answers() -> None:
     problem = pool(1, 60, 8)
     answer = solve(problem, "dp")

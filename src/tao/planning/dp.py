@@ -1,9 +1,9 @@
 """The quantised dynamic programme of the paper (equation 7): exact on capacities rounded to a quantum.
 
-State: the remaining capacity of every knapsack, in units of the quantum, one array axis each (and one for slots where
-they can run out). Items are added one by one; for every state the best of *skip* and *assign to b* is kept, compared
-as one packed integer, and the choice is recorded so that the assignment can be read back. Rounding may exclude plans
-that are feasible in tokens; it never includes one that is not.
+State: the remaining capacity of every knapsack that has any, in units of the quantum, one array axis each (and one for
+slots where they can run out). Items are added one by one; for every state the best of *skip* and *assign to b* is kept,
+compared as one packed integer, and the choice is recorded so that the assignment can be read back. Rounding may exclude
+plans that are feasible in tokens; it never includes one that is not.
 """
 
 from dataclasses import dataclass
@@ -27,12 +27,14 @@ Slice = tuple[slice, ...]
 class Lattice:
     """The rounded instance: `ceil(w / quantum)` and `floor(C / quantum)`, cut to what all items together need.
 
-    `shape` has an axis for each knapsack, then one for each knapsack in `slot_axes` (knapsack index to axis).
+    `shape` has an axis for each knapsack in `axes` (knapsack index to axis), then one for each in `slot_axes`. A knapsack
+    without an axis is full for all: an array has 64 axes at most, and most of 64 replicas may be full.
     """
 
     quantum: int
     weights: Ints
     shape: tuple[int, ...]
+    axes: dict[int, int]
     slot_axes: dict[int, int]
     items: tuple[int, ...]
 
@@ -49,9 +51,12 @@ class Lattice:
         to = [slice(None)] * len(self.shape)
         source = [slice(None)] * len(self.shape)
         weight = int(self.weights[item])
-        if weight >= self.shape[bin_]:
+        axis = self.axes.get(bin_)
+        size = 1 if axis is None else self.shape[axis]
+        if weight >= size:
             return None
-        to[bin_], source[bin_] = slice(weight, None), slice(0, self.shape[bin_] - weight)
+        if axis is not None:
+            to[axis], source[axis] = slice(weight, None), slice(0, size - weight)
         axis = self.slot_axes.get(bin_)
         if axis is not None:
             to[axis], source[axis] = slice(1, None), slice(0, self.shape[axis] - 1)
@@ -64,7 +69,9 @@ def lattice(instance: Instance, quantum: int) -> Lattice:
     rounded = instance.capacities // quantum
     needed = (weights[:, None] * instance.eligible).sum(axis=0)
     wanted = instance.eligible.sum(axis=0)
-    shape = [int(c) + 1 for c in np.minimum(rounded, needed)]
+    room = np.minimum(rounded, needed)
+    axes = {int(b): axis for axis, b in enumerate(np.flatnonzero(room))}
+    shape = [int(room[b]) + 1 for b in axes]
     # Items without weight take slots where no token is left.
     weightless = (instance.eligible & (weights == 0)[:, None]).sum(axis=0)
     slot_axes: dict[int, int] = {}
@@ -73,7 +80,7 @@ def lattice(instance: Instance, quantum: int) -> Lattice:
             slot_axes[int(b)] = len(shape)
             shape.append(int(instance.slots[b]) + 1)
     items = tuple(int(i) for i in np.flatnonzero(instance.eligible.any(axis=1)))
-    return Lattice(quantum, weights, tuple(shape), slot_axes, items)
+    return Lattice(quantum, weights, tuple(shape), axes, slot_axes, items)
 
 
 def finest_lattice(instance: Instance, state_budget: int, quantum_max: int) -> Lattice | None:
@@ -146,7 +153,8 @@ def _read_back(instance: Instance, grid: Lattice, choices: NDArray[np.uint8 | np
         if bin_ < 0:
             continue
         choice[item] = bin_
-        state[bin_] -= int(grid.weights[item])
+        if bin_ in grid.axes:
+            state[grid.axes[bin_]] -= int(grid.weights[item])
         if bin_ in grid.slot_axes:
             state[grid.slot_axes[bin_]] -= 1
     return choice
