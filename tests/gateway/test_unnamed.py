@@ -105,6 +105,17 @@ def test_an_engine_that_tells_late_is_waited_for_as_long_as_it_is_silent() -> No
     assert B not in engine.unnamed
 
 
+@pytest.mark.parametrize(("heard_at", "tokens"), [(1.0, 7 * BLOCK), (0.2, None)])
+def test_prompts_that_begin_alike_part_in_the_middle_of_a_piece(heard_at: float, tokens: int | None) -> None:
+    """Of two at once that found nothing, the second to store goes on from where the first one differs."""
+    engine = Engine()
+    engine.store(9, heard_at)
+    engine.store(4, 1.1, after=3, first=101)
+    engine.ended(B, 0.5, 96, 17)
+    engine.look(LOOKS_MAX)
+    assert engine.tokens(B) == tokens
+
+
 @pytest.mark.parametrize(("cached", "tokens"), [(80, 8 * BLOCK), (64, None)])
 def test_a_prompt_that_the_engine_had_in_full(cached: int, tokens: int | None) -> None:
     """Its last block is computed all the same, and stored no second time."""
@@ -119,14 +130,14 @@ def test_a_prompt_that_the_engine_had_in_full(cached: int, tokens: int | None) -
 def test_clients_that_name_themselves_leave_the_others_recognised() -> None:
     """SGLang names a session by the id in the body, and knows no other."""
     engine = Engine()
-    engine.index = BlockIndex(names_itself={"its-own"}.__contains__)
+    engine.index = BlockIndex(was_given={A, B}.__contains__)
     engine.ended(B, 0.5, 96, 17, name="its-own")
     engine.index.apply(BlocksStored(tuple(range(101, 108)), None, BLOCK, 0, None, "GPU", "its-own"), 1.0)
     engine.store(7, 1.0)
     engine.ended(A, 0.5, 96, 17)
     engine.look(LOOKS_MAX)
     assert (engine.tokens(A), engine.index.tokens("its-own")) == (7 * BLOCK, 7 * BLOCK)
-    assert (engine.index.echoes, engine.index.echoes_own) == (False, True)
+    assert (engine.index.echoes, engine.index.echoes_others) == (False, True)
     assert (engine.unnamed.recognised, engine.unnamed.unrecognised) == (1, 0)
 
 

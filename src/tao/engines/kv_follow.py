@@ -44,7 +44,7 @@ class Figures:
 
 
 class KvFollower:
-    """One stream, its index, and what is wrong with it. `topic`: None accepts the first that comes. `names_itself`: as
+    """One stream, its index, and what is wrong with it. `topic`: None accepts the first that comes. `was_given`: as
     of `BlockIndex`.
     """
 
@@ -52,9 +52,9 @@ class KvFollower:
         self,
         topic: str | None = None,
         blocks_max: int = BLOCKS_MAX,
-        names_itself: Callable[[str], bool] | None = None,
+        was_given: Callable[[str], bool] | None = None,
     ) -> None:
-        self.index = BlockIndex(blocks_max, names_itself)
+        self.index = BlockIndex(blocks_max, was_given)
         self.figures = Figures()
         self.unknown_kinds: Counter[str] = Counter()
         self.last_at: float | None = None

@@ -46,27 +46,26 @@ class Skipped:
 
 
 class BlockIndex:
-    """The cache of one engine core, as its events tell. `echoes`: whether it has named a session that did not name itself;
-    where it has not, `unnamed` are the blocks by which a request can be recognised (`adopt`). `echoes_own`: whether it has
-    named one that did. `names_itself`: whether a name is one that a client gave.
+    """The cache of one engine core, as its events tell. `was_given`: whether the engine was given a name; None: any was.
+    `echoes`: whether it has used such a name; where it has not, `unnamed` are the blocks by which a request can be
+    recognised (`adopt`). `echoes_others`: whether it has used a name that somebody else gave it.
     """
 
-    def __init__(
-        self, blocks_max: int = BLOCKS_MAX, names_itself: Callable[[str], bool] | None = None
-    ) -> None:
+    def __init__(self, blocks_max: int = BLOCKS_MAX, was_given: Callable[[str], bool] | None = None) -> None:
         self.blocks_max = blocks_max
         self.block_tokens: int | None = None
         self.overflows = 0
         self.skipped = Skipped()
-        self.echoes = self.echoes_own = False
-        self.unnamed = UnnamedBlocks()
-        self._names_itself = names_itself or (lambda _: False)
+        self.echoes = self.echoes_others = False
+        self.unnamed = UnnamedBlocks(stored_since=self._stored_since)
+        self._was_given = was_given or (lambda _: True)
         self._group: int | None = None
         self._slots: dict[int, int] = {}
         self._free = array("I")
         self._parents = array("Q")
         self._positions = array("I")
         self._owners = array("i")
+        self._heard = array("d")
         self._chains: OrderedDict[str, _Chain] = OrderedDict()
         self._names: dict[int, str] = {}
         self._numbers = 0
@@ -134,7 +133,7 @@ class BlockIndex:
         self._chained_blocks = 0
         self.unnamed.clear()
         self._slots = {}
-        for column in (self._free, self._parents, self._positions, self._owners):
+        for column in (self._free, self._parents, self._positions, self._owners, self._heard):
             del column[:]
 
     # --- stored -----------------------------------------------------------------------------------------------------
@@ -167,7 +166,7 @@ class BlockIndex:
         number = _NOBODY if chain is None else chain.number
         parent = event.parent or 0
         for block in event.hashes:
-            self._put(block, parent, position, number)
+            self._put(block, parent, position, number, at)
             parent = block
             position += 1
         if chain is not None and event.session is not None:
@@ -178,11 +177,11 @@ class BlockIndex:
         """Engines that know no name but one in the body (SGLang) name the sessions of those clients only."""
         if self.echoes:
             return
-        if self._names_itself(name):
-            self.echoes_own = True
-        else:
+        if self._was_given(name):
             self.echoes = True
             self.unnamed.clear()
+        else:
+            self.echoes_others = True
 
     def _counts(self, event: BlocksStored) -> bool:
         if event.medium != MEDIUM:
@@ -247,18 +246,30 @@ class BlockIndex:
             block = self._parents[slot]
         return line, 0
 
-    def _put(self, block: int, parent: int, position: int, number: int) -> None:
+    def _put(self, block: int, parent: int, position: int, number: int, at: float) -> None:
         slot = self._slots.get(block)
         if slot is not None:
             self._share(slot, number)
+            self._heard[slot] = at
         elif self._free:
             slot = self._slots[block] = self._free.pop()
             self._parents[slot], self._positions[slot], self._owners[slot] = parent, position, number
+            self._heard[slot] = at
         else:
             self._slots[block] = len(self._parents)
             self._parents.append(parent)
             self._positions.append(position)
             self._owners.append(number)
+            self._heard.append(at)
+
+    def _stored_since(self, block: int, position: int, start: int, since: float) -> bool:
+        """Whether all blocks from `start` up to `block`, at `position`, were heard since then."""
+        while position >= start:
+            slot = self._slots.get(block)
+            if slot is None or self._positions[slot] != position or self._heard[slot] < since:
+                return False
+            block, position = self._parents[slot], position - 1
+        return True
 
     def _share(self, slot: int, number: int) -> None:
         owner = self._owners[slot]

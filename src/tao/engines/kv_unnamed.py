@@ -1,12 +1,12 @@
 """Blocks that were stored without anybody's name, in the pieces in which they came: what one request may have stored.
 
 A request stores from a block of its prompt to a block of its output, in pieces that go on from one another; pieces of
-several requests may go on from the same one. Where it began and ended, and since when it was heard, tells which last block
-is its own, if there is only one such. Bounded: beyond `pieces_max` the oldest goes, and nobody is recognised who may have
-stored it. It must not know sessions, nor whether a block is still there.
+several requests may go on from the same one, from its end or from where they begin to differ. Where it began and ended, and
+since when it was heard, tells which last block is its own, if there is only one such. Bounded: beyond `pieces_max` the
+oldest goes, and nobody is recognised who may have stored it. It must not know sessions, nor whether a block is still there.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from tao.engines.kv_wire import BlocksStored
@@ -26,9 +26,17 @@ class _Piece:
 
 
 class UnnamedBlocks:
-    """The pieces of one engine core. Times are of any clock that does not go back."""
+    """The pieces of one engine core. Times are of any clock that does not go back.
 
-    def __init__(self, pieces_max: int = PIECES_MAX) -> None:
+    `stored_since`: whether all blocks from a position up to a block, at another position, were heard since a time.
+    """
+
+    def __init__(
+        self,
+        pieces_max: int = PIECES_MAX,
+        stored_since: Callable[[int, int, int, float], bool] = lambda *_: False,
+    ) -> None:
+        self._stored_since = stored_since
         self._pieces_max = pieces_max
         self._pieces: dict[tuple[int, int], _Piece] = {}  # by last block and start, least lately heard first
         self._ending_with: dict[int, list[_Piece]] = {}
@@ -102,8 +110,12 @@ class UnnamedBlocks:
                 continue
             if piece.start in starts:
                 return True
-            if piece.parent is not None:
-                asked += [each for each in self._ending_with.get(piece.parent, ()) if each.end == piece.start]
+            if piece.parent is None:
+                continue
+            before = [each for each in self._ending_with.get(piece.parent, ()) if each.end == piece.start]
+            asked += before
+            if not before and self._stored_since(piece.parent, piece.start - 1, first, since):
+                return True  # it goes on from the middle of others' pieces, as far as the prompts are alike
         return False
 
     def _drop(self, piece: _Piece) -> None:

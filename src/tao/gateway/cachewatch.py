@@ -192,7 +192,7 @@ class CacheWatch:
         self._context = self._context or zmq.asyncio.Context()
         for source in sources:
             stream = KvSubscriber(
-                source, KvFollower(source.topic, self._blocks_max, self.names.is_clients), loop.time
+                source, KvFollower(source.topic, self._blocks_max, self._was_given), loop.time
             )
             watched.streams.append(stream)
             watched.tasks.append(loop.create_task(self._receive(watched, stream, self._context)))
@@ -257,6 +257,10 @@ class CacheWatch:
             return
         now = asyncio.get_running_loop().time()
         watched.unnamed.wait(Ended.of(served, name, usage, now))
+
+    def _was_given(self, name: str) -> bool:
+        """Whether the gateway gave the engine this name: not a client, nor a gateway before this one."""
+        return not self.names.is_clients(name) and SessionId(name) in self._driver.scheduler.view.sessions
 
     def _line(self, session: SessionId) -> int | None:
         known = self._driver.scheduler.view.sessions.get(session)

@@ -163,7 +163,7 @@ class Unnamed:
 
 def _is_named(turn: Ended, indexes: Sequence[BlockIndex]) -> bool:
     """Whether the engine says itself which blocks are the turn's."""
-    return any(index.echoes or (index.echoes_own and turn.named_itself) for index in indexes)
+    return any(index.echoes or (index.echoes_others and turn.named_itself) for index in indexes)
 
 
 def _has_stored(turn: Ended, indexes: Sequence[BlockIndex]) -> bool:
