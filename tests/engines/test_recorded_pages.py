@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from tao.engines import EngineStatus, KvSource, RankStatus, read_slots, read_sources, read_status
+from tao.engines.kv_wire import AllCleared, BlocksStored, KvBatch, KvDecoder
 
 PAGES = Path(__file__).parent / "pages"
 
@@ -74,3 +75,26 @@ def test_where_a_real_sglang_publishes() -> None:
 def test_how_many_requests_a_real_sglang_runs() -> None:
     document = json.loads((PAGES / "sglang-0.5.23-server-info.json").read_text("utf-8"))
     assert read_slots("sglang", document, 1) == 16
+
+
+def test_the_kv_events_of_a_real_sglang() -> None:
+    """The end of an answer to a client that named itself in the body, and a flush."""
+    frames = json.loads((PAGES / "sglang-0.5.23-kv-events.json").read_text("utf-8"))
+    decoder = KvDecoder()
+    stored, flushed = (
+        decoder.read([topic.encode(), bytes.fromhex(sequence), bytes.fromhex(payload)])
+        for topic, sequence, payload in frames
+    )
+    assert isinstance(stored, KvBatch)
+    assert isinstance(flushed, KvBatch)
+    assert (stored.topic, stored.sequence, stored.rank, stored.unknown) == (b"kv-events", 41, 0, ())
+    (event,) = stored.events
+    assert isinstance(event, BlocksStored)
+    assert (len(event.hashes), event.block_tokens, event.medium, event.session) == (
+        7,
+        1,
+        "GPU",
+        "its-own-name",
+    )
+    assert event.parent is not None
+    assert flushed.events == (AllCleared(),)
