@@ -14,7 +14,7 @@ CODE := src tests scripts benchmarks examples
 COVERED := core=98 planning=98 policies=98
 MEASURED := $(foreach gate,$(COVERED),--cov=tao.$(firstword $(subst =, ,$(gate))))
 
-.PHONY: help setup clients engine fmt check test demo peers bench bench-live docs docs-serve test-engine test-clients aiperf lock clean
+.PHONY: help setup clients engine fmt check test demo peers bench bench-live docs docs-serve test-engine test-sglang test-clients aiperf lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,12 +55,16 @@ check: setup ## Lint, types, import contracts, documentation, house rules
 	$(BIN)/pytest -q tests/frame -m "not slow"
 
 test: setup .venvs/mini-swe-agent/.installed ## Run the tests with the coverage gates (no real engine, no agents)
-	$(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadgroup -m "not engine and not agents" \
+	$(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadgroup -m "not engine and not sglang and not agents" \
 		$(MEASURED) --cov-report= --cov-report=json:build/coverage.json
 	$(BIN)/python scripts/check_coverage.py build/coverage.json $(COVERED)
 
 test-engine: setup engine ## Run the tests against a real vLLM on the CPU
 	$(BIN)/pytest -m engine --durations=3 --durations-min=1 tests/engine
+
+test-sglang: setup ## Run the tests against a real SGLang on the CPU (3.5 GB; minutes; by hand)
+	@$(PYTHON) scripts/setup_sglang.py
+	$(BIN)/pytest -m sglang --durations=3 --durations-min=1 tests/sglang
 
 test-clients: setup clients engine ## Run coding agents through tao serve: emulated replicas, then a real vLLM
 	$(BIN)/pytest -m agents --durations=10 --durations-min=1 tests/clients

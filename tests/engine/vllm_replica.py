@@ -46,10 +46,12 @@ class VllmReplica:
     """Of the process, and of its group."""
 
 
-def make_model(directory: Path, shape: str, context_tokens: int = 32_768) -> None:
+def make_model(
+    directory: Path, shape: str, context_tokens: int = 32_768, engine_bin: Path = ENGINE_BIN
+) -> None:
     """Write the model with the engine's own interpreter, which has the tokenizer trainer."""
     script = ROOT / "scripts" / "make_tiny_model.py"
-    command = [str(ENGINE_BIN / "python"), str(script), str(directory), "--shape", shape]
+    command = [str(engine_bin / "python"), str(script), str(directory), "--shape", shape]
     command += ["--context-tokens", str(context_tokens)]
     subprocess.run(command, check=True, timeout=60, stdin=subprocess.DEVNULL)
 
