@@ -30,7 +30,7 @@ from tao.core.transitions import Expired, Interrupted, Lapsed, Placed, Refused, 
 def admit(ctx: Context, session: Session, replica: ReplicaId, reason: Reason) -> None:
     """Book the session's weight on the replica. The caller enters the phase that goes with it."""
     ledger, booked = ctx.state.ledger, _reservation(ctx, session, replica)
-    weight_tokens = booked.tokens - ledger.shared_tokens(replica, session.id, booked.shared)
+    weight_tokens = ledger.added_tokens(session.id, booked)
     ledger.admit(session.id, booked)
     session.placement = Placement(ctx.now, replica, reason)
     ctx.emit(AdmitSession(session.id, replica, reason, weight_tokens))
@@ -142,9 +142,8 @@ def needed_tokens(ctx: Context, session: Session) -> int:
 
 def fits(ctx: Context, session: Session, replica: ReplicaId) -> bool:
     """Whether a session without admission fits the free capacity of the replica; others may hold a part of it already."""
-    ledger, booked = ctx.state.ledger, _reservation(ctx, session, replica)
-    costs_tokens = booked.tokens - ledger.shared_tokens(replica, session.id, booked.shared)
-    return costs_tokens + ctx.state.beside_tokens(session) <= ctx.state.free_tokens(replica)
+    added_tokens = ctx.state.ledger.added_tokens(session.id, _reservation(ctx, session, replica))
+    return added_tokens + ctx.state.beside_tokens(session) <= ctx.state.free_tokens(replica)
 
 
 def is_oversize(ctx: Context, session: Session) -> bool:

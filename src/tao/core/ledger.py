@@ -58,6 +58,11 @@ class Ledger:
         own = held.shared if held is not None and held.replica == replica else ()
         return sum(piece.tokens for piece in pieces if holders.get(piece, 0) > (piece in own))
 
+    def added_tokens(self, session: SessionId, reservation: Reservation) -> int:
+        """What this admission of the session would add to the replica's sum, where it holds none there yet."""
+        shared_tokens = self.shared_tokens(reservation.replica, session, reservation.shared)
+        return reservation.tokens - shared_tokens
+
     def freed_tokens(self, replica: ReplicaId, sessions: Iterable[SessionId]) -> Iterator[int]:
         """What would be free again by each of these admissions of the replica, given back one after the other: what several
         share with the last of them, if nobody else holds it.

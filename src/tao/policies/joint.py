@@ -226,12 +226,7 @@ class JointPolicy:
         return self.weight_tokens(session) + view.beside_tokens(session)
 
     def _candidate(
-        self,
-        view: View,
-        need: Need,
-        everywhere: tuple[ReplicaId, ...],
-        at: float,
-        rank: int,
+        self, view: View, need: Need, everywhere: tuple[ReplicaId, ...], at: float, rank: int
     ) -> Candidate:
         session = need.session
         eligible = need.only or _eligible(view, session, everywhere)

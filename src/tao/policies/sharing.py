@@ -5,12 +5,12 @@ unless a session fits nowhere but there: then these replicas are all that it may
 anyway. It must not know plans or values.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from tao.core.events import PrefixNode
 from tao.core.ids import ReplicaId
 from tao.core.ports import View
-from tao.core.session import Replica, Session
+from tao.core.session import Session
 from tao.policies.needs import Need
 
 Pieces = tuple[PrefixNode, ...]
@@ -25,36 +25,31 @@ class Sharing:
     def __init__(self, view: View, shared_prefix: Callable[[Session], Pieces]) -> None:
         self._view = view
         self._shared_prefix = shared_prefix
-        self._known: dict[tuple[Pieces, str, ReplicaId | None], int] = {}
+        self._known: dict[tuple[Pieces, str, ReplicaId | None], Mapping[ReplicaId, int]] = {}
 
     def less(self, need: Need, free_tokens: Mapping[ReplicaId, int]) -> Need:
         """The need without what is booked already: on every replica where the session may go, or, if that is too much for
         each of them, on those that have room for the rest.
         """
-        if not self._shared_prefix(need.session):
+        pieces = self._shared_prefix(need.session)
+        if not pieces:
             return need
-        tokens = need.tokens - self.everywhere_tokens(need.session)
+        held_tokens = self._held_tokens(need.session, pieces)
+        tokens = need.tokens - min(held_tokens.values(), default=0)
         if tokens > max(free_tokens.values(), default=0):
-            costs = {replica.id: need.tokens - held for replica, held in self._held(need.session)}
+            costs = {replica: need.tokens - held for replica, held in held_tokens.items()}
             fitting = {replica: cost for replica, cost in costs.items() if cost <= free_tokens[replica]}
             if fitting:
                 return Need(need.session, need.epoch, max(fitting.values()), tuple(fitting))
         return Need(need.session, need.epoch, tokens)
 
-    def everywhere_tokens(self, session: Session) -> int:
-        """Tokens of the session's beginning that others have booked on every replica where it may go."""
-        pieces = self._shared_prefix(session)
-        if not pieces:
-            return 0
+    def _held_tokens(self, session: Session, pieces: Pieces) -> Mapping[ReplicaId, int]:
+        """What others have booked of the pieces, by the replicas where the session may go."""
         asked = pieces, session.model, session.pinned
         known = self._known.get(asked)
         if known is None:
-            least = min((held for _, held in self._held(session)), default=0)
-            known = self._known[asked] = least
+            view = self._view
+            pinned = [replica for replica in view.up_replicas() if replica.id == session.pinned]
+            where = pinned or view.eligible_replicas(session)
+            known = self._known[asked] = {r.id: view.shared_tokens(session, r.id) for r in where}
         return known
-
-    def _held(self, session: Session) -> Sequence[tuple[Replica, int]]:
-        view = self._view
-        pinned = [replica for replica in view.up_replicas() if replica.id == session.pinned]
-        where = pinned or view.eligible_replicas(session)
-        return [(replica, view.shared_tokens(session, replica.id)) for replica in where]
