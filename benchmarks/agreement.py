@@ -76,7 +76,7 @@ class Scene:
 
 
 QUICK = Scene(sessions=8, concurrency=8, speed=20.0, kv_tokens=40_000, repeats=1, within=0.25)
-"""A minute and a half, with room for a machine that does other things: what it delays counts as many seconds as the speed."""
+"""A minute and a half, with room for a machine that does other things: each second it delays counts times the speed."""
 
 
 @dataclass(frozen=True, slots=True)
