@@ -31,13 +31,13 @@ START_SECONDS = 60.0
 class LiveConfig:
     """`kv_tokens` of each of the two replicas; `window_tokens`: the longest prompt with its answer."""
 
-    sessions: int = 14
-    turns_max: int = 14
-    peak_tokens: int = 3_000
+    sessions: int = 12
+    turns_max: int = 10
+    peak_tokens: int = 2_400
     tool_factor: float = 1.0
-    concurrency: int = 9
-    kv_tokens: int = 5_120
-    window_tokens: int = 4_096
+    concurrency: int = 8
+    kv_tokens: int = 4_096
+    window_tokens: int = 3_328
 
     def __post_init__(self) -> None:
         if self.concurrency < 1 or self.sessions < 1:

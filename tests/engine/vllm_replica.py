@@ -90,7 +90,7 @@ def engine_command(model: Path, port: int, options: ReplicaOptions) -> list[str]
     """The command line of `vllm serve`."""
     return [
         *(str(ENGINE_BIN / "vllm"), "serve", str(model), "--served-model-name", MODEL_NAME),
-        *("--host", "127.0.0.1", "--port", str(port), "--load-format", "dummy", "--dtype", "bfloat16"),
+        *("--host", "127.0.0.1", "--port", str(port), "--load-format", "dummy", "--dtype", "float32"),
         *("--max-model-len", str(options.context_tokens_max), "--max-num-seqs", str(options.requests_max)),
         *("--enable-prefix-caching", "--enable-prompt-tokens-details", "--enforce-eager"),
         *("--block-size", str(options.block_size_tokens), "--num-gpu-blocks-override", str(options.blocks)),

@@ -76,7 +76,7 @@ def test_a_client_is_bounded_in_time(tmp_path: Path) -> None:
     ("values", "complaint"),
     [
         ({"concurrency": 0}, "at least one session"),
-        ({"window_tokens": 5_120}, "needs more than 5120"),
+        ({"window_tokens": 4_096}, "needs more than 4096"),
         ({"peak_tokens": 3_500}, "stay below 80 %"),
     ],
 )
