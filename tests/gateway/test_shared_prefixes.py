@@ -6,7 +6,7 @@ from typing import Any
 from fake_engine import fake_engine, says, usage
 from gateway_kit import Front, fronted, until, words
 
-from tao.policies.joint import RESERVE_TOKENS
+from tao.policies.reserve import RESERVE_TOKENS
 
 PROMPT_TOKENS, OUTPUT_TOKENS = 5_000, 10
 WEIGHT_TOKENS = PROMPT_TOKENS + OUTPUT_TOKENS + RESERVE_TOKENS

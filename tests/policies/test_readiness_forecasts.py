@@ -7,6 +7,7 @@ from tao.core.events import ToolCall
 from tao.core.facts import SessionClosed, ToolEnded, ToolStarted
 from tao.core.ids import SessionId
 from tao.policies.credit import HalfLifeCredit
+from tao.policies.farewells import RETURNS_MIN
 from tao.policies.interruption import LongestAwayFirst
 from tao.policies.readiness import NoReadiness, ReadyRule, ToolReadiness
 from tao.policies.returns import Absence, BackoffHistogram, PointForecast, ReturnCalibration
@@ -46,8 +47,22 @@ def test_the_rule_probes_past_the_end_at_doubling_distances() -> None:
     assert ready[-1] == 35.0
 
 
-def test_belief_ends_fifteen_seconds_after_a_conservative_duration() -> None:
+def test_while_little_is_known_belief_ends_fifteen_seconds_after_a_conservative_duration() -> None:
+    readiness = taught(*[10.0] * (RETURNS_MIN - 1))
+    session = acting_session()
+    assert not readiness.lapsed(session, 24.0)
+    assert readiness.lapsed(session, 30.0)
+
+
+def test_who_stays_away_longer_than_anybody_who_came_back_is_over() -> None:
     readiness = taught(*[10.0] * 50)
+    session = acting_session()
+    assert not readiness.lapsed(session, 9.0)
+    assert readiness.lapsed(session, 14.0)
+
+
+def test_where_some_stay_away_for_long_the_lease_is_the_bound() -> None:
+    readiness = taught(*[10.0] * 45, *[200.0] * 5)
     session = acting_session()
     assert not readiness.lapsed(session, 24.0)
     assert readiness.lapsed(session, 30.0)
@@ -73,10 +88,13 @@ def test_a_human_is_not_believed_in_for_longer_than_a_default_tool() -> None:
 
 
 def test_who_is_quick_to_ask_again_is_missed_soon() -> None:
-    readiness = taught(*[0.5] * 20, tools=())
+    readiness = taught(*[0.5] * (RETURNS_MIN - 1), tools=())
     session = acting_session(tools=())
     assert not readiness.lapsed(session, 2.4)
     assert readiness.lapsed(session, 4.0)
+    well_known = taught(*[0.5] * 20, tools=())
+    assert not well_known.lapsed(session, 1.0)
+    assert well_known.lapsed(session, 1.1)
 
 
 def test_the_forecast_of_an_absence_is_kept_and_made_anew() -> None:

@@ -9,7 +9,7 @@ from tao.core.commands import AdmitSession, ComputePlan, Interruption, Interrupt
 from tao.core.events import PrefixNode, TurnKind
 from tao.core.ids import ReplicaId
 from tao.policies import make_policy
-from tao.policies.joint import RESERVE_TOKENS
+from tao.policies.reserve import RESERVE_TOKENS
 from tao.sim.run import Order, RunSpec, run
 from tao.sim.workload import ClosedLoop, WorkloadSettings
 from tao.traces import TraceSession

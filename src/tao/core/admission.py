@@ -17,7 +17,7 @@ from tao.core.commands import (
 )
 from tao.core.context import Context
 from tao.core.events import TurnKind
-from tao.core.facts import SessionClosed, SessionInterrupted, TurnDispatched
+from tao.core.facts import SessionClosed, SessionInterrupted, SessionLapsed, TurnDispatched
 from tao.core.ids import ReplicaId
 from tao.core.ledger import Reservation
 from tao.core.phases import IN_FLIGHT, Acting, Away, Closed, Running, Waiting
@@ -183,6 +183,7 @@ def lapse(ctx: Context, session: Session) -> None:
     if before.home is not None:
         session.interrupts += 1
         ctx.emit(InterruptSession(session.id, before.home, Interruption.LAPSED))
+    ctx.tell(SessionLapsed(ctx.now, session.id, session.tenant))
     check_row(before, Lapsed, session.phase)
 
 

@@ -119,6 +119,15 @@ class SessionInterrupted:
 
 
 @value
+class SessionLapsed:
+    """The session was given up on: it holds nothing and nothing waits for it, but it may come back (then `ToolEnded`)."""
+
+    at: float
+    session: SessionId
+    tenant: str
+
+
+@value
 class ReplicaChanged:
     """A replica joined, left, drains, or has another capacity."""
 
@@ -145,6 +154,7 @@ Fact = (
     | ChildStarted
     | SessionClosed
     | SessionInterrupted
+    | SessionLapsed
     | ReplicaChanged
     | CacheVoided
 )

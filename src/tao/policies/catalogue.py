@@ -22,6 +22,7 @@ from tao.policies.joint import JointPolicy, Parts
 from tao.policies.own import load_policy
 from tao.policies.pacing import EveryPeriod, OnChange
 from tao.policies.readiness import NoReadiness, Readiness, ToolReadiness
+from tao.policies.reserve import CappedReserve
 from tao.policies.returns import EmpiricalBernstein, make_predictor
 from tao.policies.room import AdmissionRoom, GrowthRoom, WholeCapacity
 from tao.policies.stale import DropChanged, DropPlan
@@ -126,6 +127,7 @@ def _tao(
         AGED_SECONDS,
         survival,
         books_shared_once,
+        CappedReserve(),
     )
     return JointPolicy(name, parts)
 

@@ -1,49 +1,115 @@
 """What silence says of a session: whether it is away, or over.
 
-Which of the two is more likely is learned for each tenant from how its sessions ended: with a word, or by just not coming
-back. It matters most for one that asked for no tool, which waits for a human or is over. Only sessions that came back at
-least once count: a request without a session is ended by whoever serves it, which says nothing of clients. It must not
-know tools.
+Which of the two is more likely is learned for each tenant: from how its sessions ended, with a word or by just not coming
+back, and from how many absences were ends. It matters most for one that asked for no tool, which waits for a human or is
+over. Only sessions that came back at least once count: a request without a session is ended by whoever serves it, which
+says nothing of clients. It must not know tools.
 """
 
 from collections import OrderedDict
 
-from tao.core.facts import Fact, SessionClosed, ToolEnded
+from tao.core.facts import Fact, SessionClosed, SessionLapsed, ToolEnded, ToolsNamed, ToolStarted
 from tao.core.ids import SessionId
+from tao.policies.returns import Forecast
 
 TENANTS_MAX = 1024
 HUMAN_SECONDS_MAX = 5.0
 """A human is expected no later than the method's default: those who come take minutes, and nobody knows how many."""
 TOLD_LEASE_SECONDS = 30.0
 SILENT_LEASE_SECONDS = 2.0
+SILENCE_SECONDS_MIN = 1.0
+"""No silence that is shorter says anything."""
+SURE_ODDS = 9.0
+"""An absence must be nine times as likely an end as not: who is given up too early waits for a place again."""
+RETURNS_MIN = 8
+"""Of a tenant, before silence is weighed at all: forecasts of tools that nobody has seen yet say nothing either."""
+ABSENCES_MAX = 1024.0
+"""So many absences are remembered of a tenant; older ones fade."""
+
+
+class _Absences:
+    """How many absences of one kind ended with a return, and how many never: `over` of them in silence."""
+
+    __slots__ = ("over", "returned")
+
+    def __init__(self, over: float, returned: float) -> None:
+        self.over = over
+        self.returned = returned
+
+    def add(self, over: float, returned: float) -> None:
+        self.over = max(0.0, self.over + over)
+        self.returned += returned
+        if self.over + self.returned > ABSENCES_MAX:
+            self.over, self.returned = self.over / 2.0, self.returned / 2.0
+
+    @property
+    def odds(self) -> float:
+        """Of an absence to be the end against a return."""
+        return self.over / self.returned
+
+
+class _Tenant:
+    """`more_told`: told ends less silent ones. Absences with tools are seldom an end, those without often."""
+
+    __slots__ = ("more_told", "returns", "with_tools", "without_tools")
+
+    def __init__(self) -> None:
+        self.more_told = 0
+        self.returns = 0
+        self.with_tools = _Absences(over=1.0, returned=19.0)
+        self.without_tools = _Absences(over=1.0, returned=1.0)
 
 
 class Farewells:
-    """Counts told and silent ends by tenant; of the tenants, those heard of most recently are kept.
+    """Counts told and silent ends, and absences that were ends, by tenant; those heard of most recently are kept.
 
     Where clients say when a session is over, one that did not say so is believed in for `TOLD_LEASE_SECONDS` beyond its
-    expected return; else for `SILENT_LEASE_SECONDS`.
+    expected return; else for `SILENT_LEASE_SECONDS`, and not when it is all but certain that it is over.
     """
 
     def __init__(self) -> None:
         self._came_back: set[SessionId] = set()
-        self._more_told: OrderedDict[str, int] = OrderedDict()
+        self._away: dict[SessionId, bool] = {}  # whether tools run
+        self._given_up: dict[SessionId, bool] = {}  # counted as over
+        self._tenants: OrderedDict[str, _Tenant] = OrderedDict()
 
     def observe(self, fact: Fact) -> None:
         """Learn from returns and ends."""
         match fact:
-            case ToolEnded(session=session):
+            case ToolStarted(session=session, tools=tools) | ToolsNamed(session=session, tools=tools):
+                self._away[session] = bool(tools)
+            case SessionLapsed(session=session, tenant=tenant):
+                had_tools = self._away.pop(session, None)
+                if had_tools is not None:
+                    self._given_up[session] = had_tools
+                    self._absences(tenant, had_tools).add(over=1.0, returned=0.0)
+            case ToolEnded(session=session, tenant=tenant, tools=tools):
                 self._came_back.add(session)
-            case SessionClosed(session=session, tenant=tenant, told=told) if session in self._came_back:
-                self._came_back.discard(session)
-                self._more_told[tenant] = self._more_told.get(tenant, 0) + (1 if told else -1)
-                self._more_told.move_to_end(tenant)
-                if len(self._more_told) > TENANTS_MAX:
-                    self._more_told.popitem(last=False)
+                self._away.pop(session, None)
+                given_up = self._given_up.pop(session, None)
+                if given_up is not None:
+                    self._absences(tenant, given_up).add(over=-1.0, returned=0.0)
+                self._tenant(tenant).returns += 1
+                self._absences(tenant, bool(tools)).add(over=0.0, returned=1.0)
+            case SessionClosed(session=session, tenant=tenant, told=told):
+                self._closed(session, tenant, told=told)
+
+    def _closed(self, session: SessionId, tenant: str, *, told: bool) -> None:
+        had_tools = self._away.pop(session, None)
+        given_up = self._given_up.pop(session, None)
+        if session not in self._came_back:
+            return
+        self._came_back.discard(session)
+        self._tenant(tenant).more_told += 1 if told else -1
+        if told and given_up is not None:
+            self._absences(tenant, given_up).add(over=-1.0, returned=0.0)
+        elif not told and had_tools is not None:
+            self._absences(tenant, had_tools).add(over=1.0, returned=0.0)
 
     def are_told(self, tenant: str) -> bool:
         """Whether sessions of this tenant mostly say when they are over, so that silence says that one is not."""
-        return self._more_told.get(tenant, 0) > 0
+        known = self._tenants.get(tenant)
+        return known is not None and known.more_told > 0
 
     def lease_seconds(self, tenant: str) -> float:
         """How long beyond its expected return a session of this tenant that asked for no tool is believed in."""
@@ -52,3 +118,33 @@ class Farewells:
     def over(self, tenant: str, elapsed_seconds: float, expected_seconds: float) -> bool:
         """Whether a session that asked for no tool is taken to be over."""
         return elapsed_seconds - min(expected_seconds, HUMAN_SECONDS_MAX) > self.lease_seconds(tenant)
+
+    def surely_over(
+        self, tenant: str, *, has_tools: bool, elapsed_seconds: float, forecast: Forecast
+    ) -> bool:
+        """Whether a silent session is over with a chance of nine in ten (Bayes): absences are ends nine times as often as
+        they end with a return after so long. Never where the tenant's clients say when a session is over, nor where
+        little is known of them.
+        """
+        known = self._tenants.get(tenant)
+        if known is None or known.returns < RETURNS_MIN or known.more_told > 0:
+            return False
+        if elapsed_seconds < SILENCE_SECONDS_MIN:
+            return False
+        odds = (known.with_tools if has_tools else known.without_tools).odds
+        return forecast.survival(elapsed_seconds) * SURE_ODDS < odds
+
+    def _absences(self, tenant: str, had_tools: bool) -> _Absences:
+        known = self._tenant(tenant)
+        return known.with_tools if had_tools else known.without_tools
+
+    def _tenant(self, name: str) -> _Tenant:
+        """Of the tenant; the one heard of least recently is forgotten for a new one."""
+        known = self._tenants.get(name)
+        if known is None:
+            known = self._tenants[name] = _Tenant()
+            if len(self._tenants) > TENANTS_MAX:
+                self._tenants.popitem(last=False)
+        else:
+            self._tenants.move_to_end(name)
+        return known

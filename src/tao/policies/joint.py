@@ -11,7 +11,7 @@ from operator import attrgetter
 
 from tao.core.commands import Reason
 from tao.core.events import PlanReady, PrefixNode
-from tao.core.facts import Fact
+from tao.core.facts import Fact, ReplicaChanged
 from tao.core.ids import ReplicaId, SessionId
 from tao.core.phases import Acting
 from tao.core.plans import Candidate, PlanRequest
@@ -23,14 +23,12 @@ from tao.policies.interruption import InterruptOrder, Lease, overcommitted_inter
 from tao.policies.needs import Need, PoolNeeds
 from tao.policies.pacing import Pacing
 from tao.policies.readiness import Readiness
+from tao.policies.reserve import RESERVE_TOKENS, AdmissionReserve, FixedReserve
 from tao.policies.room import AdmissionRoom
 from tao.policies.sharing import Sharing
 from tao.policies.stale import StalePlan
 from tao.policies.survival import MeasuredSurvival
 from tao.policies.urgency import ranks_of
-
-RESERVE_TOKENS = 512
-"""What an admission costs beyond the context (method, section 5)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +37,7 @@ class Parts:
 
     `solver`: the planner's name for its solver. `wait_seconds_max`: who has waited so long comes first; None: no matter.
     `survival`: what is measured of caches, whether credit goes by it or not. `books_shared_once`: whether what several
-    sessions begin with takes room on a replica once, as on the engine.
+    sessions begin with takes room on a replica once, as on the engine. `reserve`: what is booked beside a context.
     """
 
     credit: Credit
@@ -53,6 +51,7 @@ class Parts:
     wait_seconds_max: float | None = None
     survival: MeasuredSurvival = field(default_factory=MeasuredSurvival)
     books_shared_once: bool = True
+    reserve: AdmissionReserve = field(default_factory=FixedReserve)
 
 
 class JointPolicy:
@@ -63,6 +62,7 @@ class JointPolicy:
         self._parts = parts
         self._last = FruitlessDecision()
         self._needs = PoolNeeds(self._needed_tokens)
+        self._reserve_tokens = RESERVE_TOKENS
 
     @property
     def name(self) -> str:
@@ -80,7 +80,7 @@ class JointPolicy:
 
     def weight_tokens(self, session: Session) -> int:
         """Context so far plus the reserve."""
-        return session.live_tokens + RESERVE_TOKENS
+        return session.live_tokens + self._reserve_tokens
 
     def shared_prefix(self, session: Session) -> tuple[PrefixNode, ...]:
         return session.shared_prefix if self._parts.books_shared_once else ()
@@ -197,6 +197,9 @@ class JointPolicy:
         )
 
     def observe(self, view: View, fact: Fact) -> None:
+        if isinstance(fact, ReplicaChanged):
+            self._reserve_tokens = self._parts.reserve.tokens(view)
+            self._needs.forget()
         self._parts.readiness.observe(fact)
         self._parts.pacing.observe(fact)
         self._parts.survival.observe(view, fact)

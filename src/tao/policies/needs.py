@@ -29,6 +29,10 @@ class PoolNeeds:
         self._weigh = weigh
         self._known: dict[SessionId, Need] = {}
 
+    def forget(self) -> None:
+        """Weigh everybody anew: something else than the sessions has changed."""
+        self._known = {}
+
     def of(self, view: View) -> Sequence[Need]:
         """Of each session of the pool, in the pool's order."""
         sessions, known = view.sessions, self._known

@@ -14,7 +14,12 @@ from tao.core.facts import Fact, SessionClosed, ToolEnded, ToolMeasured, ToolsNa
 from tao.core.ids import SessionId
 from tao.core.phases import Acting
 from tao.core.session import Session
-from tao.policies.farewells import HUMAN_SECONDS_MAX, TOLD_LEASE_SECONDS, Farewells
+from tao.policies.farewells import (
+    HUMAN_SECONDS_MAX,
+    SILENCE_SECONDS_MIN,
+    TOLD_LEASE_SECONDS,
+    Farewells,
+)
 from tao.policies.returns import (
     Absence,
     Forecast,
@@ -155,22 +160,30 @@ class ToolReadiness:
         return at - expected_at > self._rule.lease_seconds
 
     def _outstayed(self, session: Session, phase: Acting, at: float) -> bool:
-        """Whether a session is away for longer than its forecast and its lease.
+        """Whether a session is away for longer than its forecast and its lease, or surely over.
 
-        Whose lease alone is not over yet is not forecast; but past `refresh_seconds` a tool's forecast is asked for all the
-        same, so that it is made anew on time.
+        Who has hardly been away is not forecast; but past `refresh_seconds` a tool's forecast is asked for all the same, so
+        that it is made anew on time.
         """
-        elapsed_seconds = at - phase.since
-        if not phase.tools:
-            if elapsed_seconds <= self._farewells.lease_seconds(session.tenant):
-                return False
-            expected_seconds = self._forecast(session, phase, at).conservative_seconds
-            return self._farewells.over(session.tenant, elapsed_seconds, expected_seconds)
-        told = self._farewells.are_told(session.tenant)
+        tenant, has_tools, elapsed_seconds = session.tenant, bool(phase.tools), at - phase.since
+        told = self._farewells.are_told(tenant)
         lease_seconds = self._rule.told_lease_seconds if told else self._rule.lease_seconds
-        if elapsed_seconds <= min(lease_seconds, self._refresh_seconds):
+        if not has_tools:
+            lease_seconds = self._farewells.lease_seconds(tenant)
+        unquestioned_seconds = lease_seconds if told else SILENCE_SECONDS_MIN
+        if has_tools:
+            unquestioned_seconds = min(unquestioned_seconds, self._refresh_seconds)
+        if elapsed_seconds <= unquestioned_seconds:
             return False
-        return elapsed_seconds - self._forecast(session, phase, at).conservative_seconds > lease_seconds
+        forecast = self._forecast(session, phase, at)
+        if self._farewells.surely_over(
+            tenant, has_tools=has_tools, elapsed_seconds=elapsed_seconds, forecast=forecast
+        ):
+            return True
+        expected_seconds = forecast.conservative_seconds
+        if not has_tools:
+            return self._farewells.over(tenant, elapsed_seconds, expected_seconds)
+        return elapsed_seconds - expected_seconds > lease_seconds
 
     def observe(self, fact: Fact) -> None:
         self._farewells.observe(fact)
