@@ -19,6 +19,7 @@ from typing import Any
 
 import bench
 from benchmarks.live import engines, page, report, routers
+from benchmarks.live.calibration import credit_table
 from benchmarks.live.earlier import done, earlier_rows
 from benchmarks.live.peers import PEERS, Peer, chosen
 from tests.engine.processes import ServiceError
@@ -135,12 +136,13 @@ def run_engines(options: argparse.Namespace, peers: Sequence[Peer]) -> None:
         write(out, {**result, "comparisons": report.comparisons(rows), "rows": rows})
 
     engines.measure(config, peers, repeats, options.logs, on_row, made)
-    print(report.table(rows), flush=True)
+    tables = "\n".join(one for one in (report.table(rows), credit_table(rows)) if one)
+    print(tables, flush=True)
     out.with_suffix(".svg").write_text(report.plot(rows))
     if is_published(options):
         page.PLOT.write_text(report.plot(rows))
         shown = "![Session latency, time to first token and hit rate of each](../images/live-engines.svg)"
-        page.renew("engines", f"{provenance(f'{repeats} repeats')}\n\n{report.table(rows)}\n{shown}")
+        page.renew("engines", f"{provenance(f'{repeats} repeats')}\n\n{tables}\n{shown}")
 
 
 def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.live import workload
+from benchmarks.live.calibration import credit_of
 from benchmarks.live.peers import Peer
 from benchmarks.live.replicas import counters, flush, get, replicas, warm_up
 from tao.traces import TraceSession, read_trace, sample_path, write_native
@@ -135,6 +136,7 @@ class _Run:
             "engine_hit_tokens": counted.hit_tokens,
             "preemptions": counted.preemptions,
             "replay": summary,
+            "credit": self._credit(),
         }
 
     def _replayed(self, engines: Sequence[VllmReplica]) -> dict[str, Any]:
@@ -143,6 +145,7 @@ class _Run:
         with started as running:
             result, log = self._file("replay.json"), self._file("replay.log")
             result.unlink(missing_ok=True)
+            self._file("state").unlink(missing_ok=True)
             code = run_bounded(self._client(running.url, engines[0].model, result), log, RUN_SECONDS_MAX)
             if launch.state_path is not None:
                 with suppress(OSError):
@@ -155,6 +158,11 @@ class _Run:
                 f"{summary['sessions_failed']} sessions failed: {summary['errors']}\n{tail(log)}"
             )
         return summary
+
+    def _credit(self) -> dict[str, dict[str, float]]:
+        """What `tao serve` expected of the caches; of other peers nothing is known."""
+        path = self._file("state")
+        return credit_of(path.read_text()) if self.peer.is_ours and path.exists() else {}
 
     def _client(self, url: str, model: str, result: Path) -> list[str]:
         config = self.config

@@ -44,6 +44,7 @@ class Peer:
     """A way through to the replicas. `needs_peers_venv`: installed by `make peers`; `by_hand`: see `BY_HAND`.
 
     `client_options`: what `tao replay` sends beside the load, such as a session's end, which few real clients tell.
+    `is_ours`: its state is the metrics page of `tao serve`.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Peer:
     needs_peers_venv: bool = False
     client_options: tuple[str, ...] = ()
     by_hand: str | None = None
+    is_ours: bool = False
 
 
 def _address() -> tuple[str, str]:
@@ -163,9 +165,11 @@ PEERS = {
         Peer("vllm-router-programs", _vllm_programs, True),
         Peer("sglang-router-round-robin", _sglang_router("round_robin"), True),
         Peer("sglang-router-cache-aware", _sglang_router("cache_aware"), True),
-        Peer("tao-round-robin", _tao("round-robin")),
-        Peer("tao", _tao("tao")),
-        Peer("tao-ends-told", _tao("tao"), client_options=("--final-header", "x-session-final")),
+        Peer("tao-round-robin", _tao("round-robin"), is_ours=True),
+        Peer("tao", _tao("tao"), is_ours=True),
+        Peer(
+            "tao-ends-told", _tao("tao"), client_options=("--final-header", "x-session-final"), is_ours=True
+        ),
         Peer("thunderagent", _thunderagent, client_options=PROGRAM_ID, by_hand=THUNDERAGENT),
         Peer(
             "thunderagent-ends-told",

@@ -62,7 +62,7 @@ def test_who_stays_away_longer_than_anybody_who_came_back_is_over() -> None:
 
 
 def test_where_some_stay_away_for_long_the_lease_is_the_bound() -> None:
-    readiness = taught(*[10.0] * 45, *[200.0] * 5)
+    readiness = taught(*[200.0] * 10, *[10.0] * 40)
     session = acting_session()
     assert not readiness.lapsed(session, 24.0)
     assert readiness.lapsed(session, 30.0)
