@@ -189,3 +189,37 @@ def test_old_absences_fade() -> None:
         away(farewells, f"s{number}", "bash")
         lapse(farewells, f"s{number}")
     assert believed_seconds(farewells, has_tools=True) < 95.0 < 99.0 < patient
+
+
+def test_clients_that_never_come_back_after_an_answer_can_be_counted_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What was counted is halved so often that it would be zero."""
+    monkeypatch.setattr("tao.policies.farewells.ABSENCES_MAX", 8.0)
+    farewells = acquainted()
+    for number in range(6_000):
+        away(farewells, f"s{number}")
+        lapse(farewells, f"s{number}")
+    assert believed_seconds(farewells, has_tools=False) == 1.0
+
+
+def test_a_tool_named_after_the_session_was_given_up_counts_its_end_once() -> None:
+    late, plain = acquainted(), acquainted()
+    for farewells in (late, plain):
+        back(farewells, "s", "bash")
+        away(farewells, "s", "bash")
+        lapse(farewells, "s")
+    late.observe(ToolsNamed(2.0, SessionId("s"), "t", (ToolCall("bash"),)))
+    for farewells in (late, plain):
+        farewells.observe(SessionClosed(700.0, SessionId("s"), "t"))
+    assert believed_seconds(late, has_tools=True) == believed_seconds(plain, has_tools=True)
+
+
+def test_a_told_end_of_a_session_of_one_turn_that_was_given_up_is_no_silent_one() -> None:
+    farewells = acquainted()
+    before = believed_seconds(farewells, has_tools=False)
+    away(farewells, "one")
+    lapse(farewells, "one")
+    assert believed_seconds(farewells, has_tools=False) < before
+    farewells.observe(SessionClosed(2.0, SessionId("one"), "t", told=True))
+    assert believed_seconds(farewells, has_tools=False) == before

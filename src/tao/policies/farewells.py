@@ -28,24 +28,36 @@ ABSENCES_MAX = 1024.0
 
 
 class _Absences:
-    """How many absences of one kind ended with a return, and how many never: `over` of them in silence."""
+    """How many absences of one kind were an end, in silence, and how many ended with a return.
 
-    __slots__ = ("over", "returned")
+    `prior_over` and `prior_returned` count as if they had been seen, and never fade.
+    """
 
-    def __init__(self, over: float, returned: float) -> None:
-        self.over = over
-        self.returned = returned
+    __slots__ = ("_over", "_prior_over", "_prior_returned", "_returned")
 
-    def add(self, over: float, returned: float) -> None:
-        self.over = max(0.0, self.over + over)
-        self.returned += returned
-        if self.over + self.returned > ABSENCES_MAX:
-            self.over, self.returned = self.over / 2.0, self.returned / 2.0
+    def __init__(self, prior_over: float, prior_returned: float) -> None:
+        self._prior_over = prior_over
+        self._prior_returned = prior_returned
+        self._over = 0.0
+        self._returned = 0.0
+
+    def add_over(self, count: float = 1.0) -> None:
+        """One more was an end; -1: one that was taken for an end was none."""
+        self._over = max(0.0, self._over + count)
+        self._fade()
+
+    def add_returned(self) -> None:
+        self._returned += 1.0
+        self._fade()
+
+    def _fade(self) -> None:
+        if self._over + self._returned > ABSENCES_MAX:
+            self._over, self._returned = self._over / 2.0, self._returned / 2.0
 
     @property
     def odds(self) -> float:
         """Of an absence to be the end against a return."""
-        return self.over / self.returned
+        return (self._over + self._prior_over) / (self._returned + self._prior_returned)
 
 
 class _Tenant:
@@ -56,8 +68,11 @@ class _Tenant:
     def __init__(self) -> None:
         self.more_told = 0
         self.returns = 0
-        self.with_tools = _Absences(over=1.0, returned=19.0)
-        self.without_tools = _Absences(over=1.0, returned=1.0)
+        self.with_tools = _Absences(1.0, 19.0)
+        self.without_tools = _Absences(1.0, 1.0)
+
+    def absences(self, *, with_tools: bool) -> _Absences:
+        return self.with_tools if with_tools else self.without_tools
 
 
 class Farewells:
@@ -76,35 +91,40 @@ class Farewells:
     def observe(self, fact: Fact) -> None:
         """Learn from returns and ends."""
         match fact:
-            case ToolStarted(session=session, tools=tools) | ToolsNamed(session=session, tools=tools):
+            case ToolStarted(session=session, tools=tools):
                 self._away[session] = bool(tools)
-            case SessionLapsed(session=session, tenant=tenant):
-                had_tools = self._away.pop(session, None)
-                if had_tools is not None:
-                    self._given_up[session] = had_tools
-                    self._absences(tenant, had_tools).add(over=1.0, returned=0.0)
+            case ToolsNamed(session=session, tools=tools) if session in self._away:
+                self._away[session] = bool(tools)
+            case SessionLapsed(session=session, tenant=tenant) if session in self._away:
+                self._given_up[session] = with_tools = self._away.pop(session)
+                self._tenant(tenant).absences(with_tools=with_tools).add_over()
             case ToolEnded(session=session, tenant=tenant, tools=tools):
                 self._came_back.add(session)
                 self._away.pop(session, None)
-                given_up = self._given_up.pop(session, None)
-                if given_up is not None:
-                    self._absences(tenant, given_up).add(over=-1.0, returned=0.0)
-                self._tenant(tenant).returns += 1
-                self._absences(tenant, bool(tools)).add(over=0.0, returned=1.0)
+                known = self._tenant(tenant)
+                known.returns += 1
+                known.absences(with_tools=bool(tools)).add_returned()
+                self._not_over(session, known)
             case SessionClosed(session=session, tenant=tenant, told=told):
                 self._closed(session, tenant, told=told)
 
     def _closed(self, session: SessionId, tenant: str, *, told: bool) -> None:
-        had_tools = self._away.pop(session, None)
-        given_up = self._given_up.pop(session, None)
-        if session not in self._came_back:
-            return
-        self._came_back.discard(session)
-        self._tenant(tenant).more_told += 1 if told else -1
-        if told and given_up is not None:
-            self._absences(tenant, given_up).add(over=-1.0, returned=0.0)
-        elif not told and had_tools is not None:
-            self._absences(tenant, had_tools).add(over=1.0, returned=0.0)
+        with_tools = self._away.pop(session, None)
+        if told and session in self._given_up:
+            self._not_over(session, self._tenant(tenant))
+        self._given_up.pop(session, None)
+        if session in self._came_back:
+            self._came_back.discard(session)
+            known = self._tenant(tenant)
+            known.more_told += 1 if told else -1
+            if not told and with_tools is not None:
+                known.absences(with_tools=with_tools).add_over()
+
+    def _not_over(self, session: SessionId, known: _Tenant) -> None:
+        """It was given up on, and was no silent end."""
+        with_tools = self._given_up.pop(session, None)
+        if with_tools is not None:
+            known.absences(with_tools=with_tools).add_over(-1.0)
 
     def are_told(self, tenant: str) -> bool:
         """Whether sessions of this tenant mostly say when they are over, so that silence says that one is not."""
@@ -131,12 +151,8 @@ class Farewells:
             return False
         if elapsed_seconds < SILENCE_SECONDS_MIN:
             return False
-        odds = (known.with_tools if has_tools else known.without_tools).odds
+        odds = known.absences(with_tools=has_tools).odds
         return forecast.survival(elapsed_seconds) * SURE_ODDS < odds
-
-    def _absences(self, tenant: str, had_tools: bool) -> _Absences:
-        known = self._tenant(tenant)
-        return known.with_tools if had_tools else known.without_tools
 
     def _tenant(self, name: str) -> _Tenant:
         """Of the tenant; the one heard of least recently is forgotten for a new one."""
