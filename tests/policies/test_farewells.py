@@ -195,9 +195,9 @@ def test_clients_that_never_come_back_after_an_answer_can_be_counted_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What was counted is halved so often that it would be zero."""
-    monkeypatch.setattr("tao.policies.farewells.ABSENCES_MAX", 8.0)
+    monkeypatch.setattr("tao.policies.farewells.ABSENCES_MAX", 64.0)
     farewells = acquainted()
-    for number in range(6_000):
+    for number in range(40_000):
         away(farewells, f"s{number}")
         lapse(farewells, f"s{number}")
     assert believed_seconds(farewells, has_tools=False) == 1.0
