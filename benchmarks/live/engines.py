@@ -153,6 +153,7 @@ class _Run:
         if code != 0:
             raise ServiceError(f"the client ended with code {code}:\n{tail(log)}")
         summary: dict[str, Any] = json.loads(result.read_text())
+        summary["trace"] = self.trace.name  # where it lies on this machine is nobody's business
         if summary["sessions_failed"]:
             raise ServiceError(
                 f"{summary['sessions_failed']} sessions failed: {summary['errors']}\n{tail(log)}"

@@ -1,5 +1,7 @@
 """How well the cache was foretold in a run: read from TAO's metrics page, shown as medians over the runs."""
 
+from typing import Any
+
 import pytest
 
 from benchmarks.live.calibration import credit_of, credit_table
@@ -38,7 +40,7 @@ def test_a_page_without_returns_tells_nothing(page: str) -> None:
 
 
 def test_medians_over_the_runs_that_tell() -> None:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"peer": "round-robin"},
         {"peer": "tao", "credit": credit_of(PAGE)},
         {"peer": "tao", "credit": credit_of(PAGE.replace("0.015", "0.025"))},
