@@ -69,6 +69,9 @@ class Talk:
     async def is_gone(self) -> bool:
         return not await self.evidence()
 
+    async def is_nowhere_but_on(self, replica: str) -> bool:
+        return set(await self.evidence()) <= {replica}
+
 
 @asynccontextmanager
 async def watching(

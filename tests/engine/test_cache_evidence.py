@@ -2,6 +2,7 @@
 
 import os
 import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -79,4 +80,6 @@ async def test_sessions_of_a_killed_replica_go_on_on_the_other(vllm_pair: Pair, 
         for talk in talks:
             await talk.say(50)
             assert talk.replicas[-1] == stays.url[7:]
-            assert set(await talk.evidence()) <= {stays.url[7:]}
+        # A request that fails has the dead replica looked at, and what was known of it goes with the answer to that look.
+        for talk in talks:
+            await until(partial(talk.is_nowhere_but_on, stays.url[7:]))
