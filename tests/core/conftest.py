@@ -1,11 +1,5 @@
-"""The replicas of these tests have some thousand tokens, so that figures can be followed; reserves are as on large ones."""
+"""Small replicas, whose figures can be followed."""
 
-import pytest
+from small_replicas import reserve_as_on_large_replicas
 
-from tao.policies import catalogue
-from tao.policies.reserve import FixedReserve
-
-
-@pytest.fixture(autouse=True)
-def reserve_as_on_large_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalogue, "CappedReserve", FixedReserve)
+__all__ = ["reserve_as_on_large_replicas"]
