@@ -35,10 +35,17 @@ def processor() -> str:
 
 
 def commit() -> str:
-    """The commit that is checked out, marked when files differ from it; `unknown` outside a repository."""
-    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
-    asked = subprocess.run(command, check=False, capture_output=True, text=True)
-    return asked.stdout.strip() or "unknown"
+    """The commit that is checked out, marked when files differ from it; `unknown` outside a repository. Results that are
+    being written are no difference.
+    """
+    named = _git("describe", "--always")
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!benchmarks/results", ":!docs")
+    return f"{named}-dirty" if named and changed else named or "unknown"
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(ROOT), *arguments]
+    return subprocess.run(command, check=False, capture_output=True, text=True).stdout.strip()
 
 
 def heading(name: str, now: datetime.datetime) -> str:
