@@ -26,9 +26,12 @@ def frontend(port: str, block_tokens: str, workers: int) -> list[str]:
     ]
 
 
-def worker(replica: str, block_tokens: str, capacity_tokens: str) -> list[str]:
-    """The command line of one replica's worker."""
-    return [sys.executable, "-m", "benchmarks.live.dynamo_worker", replica, block_tokens, capacity_tokens]
+def worker(replica: str, block_tokens: str, capacity_tokens: str, described_by: str) -> list[str]:
+    """The command line of one replica's worker. `described_by`: the replica whose files of the model all of them name, since
+    the frontend refuses workers whose models lie in different places.
+    """
+    arguments = (replica, block_tokens, capacity_tokens, described_by)
+    return [sys.executable, "-m", "benchmarks.live.dynamo_worker", *arguments]
 
 
 def environment(folder: str) -> dict[str, str]:
@@ -54,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
     port, block_tokens, capacity_tokens, *replicas = arguments
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # so that the folder is removed
     with tempfile.TemporaryDirectory(prefix="dynamo-") as folder:
-        commands = [worker(replica, block_tokens, capacity_tokens) for replica in replicas]
+        commands = [worker(replica, block_tokens, capacity_tokens, replicas[0]) for replica in replicas]
         commands.append(frontend(port, block_tokens, len(replicas)))
         running = [subprocess.Popen(command, env=environment(folder)) for command in commands]
         with ThreadPoolExecutor(len(running)) as pool:

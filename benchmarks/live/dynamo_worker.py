@@ -1,6 +1,7 @@
 """A plain vLLM replica as a worker of NVIDIA Dynamo: tokens in, tokens out, over the replica's own HTTP interface.
 
-usage: PYTHON -m benchmarks.live.dynamo_worker REPLICA_URL BLOCK_TOKENS CAPACITY_TOKENS
+usage: PYTHON -m benchmarks.live.dynamo_worker REPLICA_URL BLOCK_TOKENS CAPACITY_TOKENS MODEL_URL
+MODEL_URL is that of the replica whose files of the model are named to the frontend, the same for all workers.
 PYTHON is one that has `ai-dynamo`. Dynamo's frontend tokenises, chooses a worker and writes the answer's text; this
 passes the tokens on to `/v1/completions` and those of the answer back. It decides nothing and knows no sessions.
 """
@@ -38,10 +39,10 @@ class Replica(LLMEngine):  # type: ignore[misc]
 
     @classmethod
     async def from_args(cls, argv: list[str] | None = None) -> tuple["Replica", WorkerConfig]:
-        """The worker of the command line; the replica says which model it has and where that lies."""
-        url, block_tokens, capacity_tokens = sys.argv[1:4] if argv is None else argv
+        """The worker of the command line; the replica of MODEL_URL says which model there is and where that lies."""
+        url, block_tokens, capacity_tokens, model_url = sys.argv[1:5] if argv is None else argv
         replica = cls(url, int(block_tokens), int(capacity_tokens))
-        async with aiohttp.ClientSession() as http, http.get(f"{url}/v1/models") as answer:
+        async with aiohttp.ClientSession() as http, http.get(f"{model_url}/v1/models") as answer:
             replica._model = (await answer.json())["data"][0]
         config = WorkerConfig(
             namespace="dynamo",
