@@ -88,6 +88,16 @@ def test_the_cache_rate_follows_what_came_back_of_what_was_expected(w: World) ->
     assert rate(w, "a") == pytest.approx(0.955)
 
 
+def test_what_was_told_while_a_turn_ran_is_nothing_that_it_could_have_found(w: World) -> None:
+    w.arrive("s", "t1", 1_000)
+    w.after(1).watch("a", "s", 900)
+    w.finish("t1", 1_000, 0, cached_tokens=0)
+    assert rate(w, "a") == 1.0
+    w.arrive("s", "t2", 1_200)
+    w.finish("t2", 1_200, 0, cached_tokens=500)
+    assert rate(w, "a") == pytest.approx(0.95)
+
+
 def test_where_the_engine_does_not_tell_the_rate_scales_the_estimate(w: World) -> None:
     w.arrive("s", "t1", 1_000)
     w.finish("t1", 1_000, 0, cached_tokens=0)

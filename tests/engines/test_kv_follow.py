@@ -79,6 +79,20 @@ def test_a_late_start_takes_in_what_is_still_kept() -> None:
     assert follower.take_heard() == Heard({"s": 48})
 
 
+def test_what_is_replayed_was_heard_when_it_was_published() -> None:
+    """By the clock of the batch that showed the gap: 30 s before, that is, and 10 s."""
+    follower = KvFollower()
+    assert follower.receive(frames(2, at=130.0), 1_000.0) == 0
+    assert follower.catching_up
+    follower.replayed(frames(0, stored([1], session=None), at=100.0), 1_000.5)
+    follower.replayed(frames(1, stored([2], 1, session=None), at=120.0), 1_001.0)
+    unnamed = follower.index.unnamed
+    assert unnamed.stored_by(965.0, (0,), (2,)) == {2: 2}
+    assert unnamed.stored_by(975.0, (0,), (2,)) == {}
+    follower.replayed([b"", END, b""], 1_002.0)
+    assert not follower.catching_up
+
+
 def test_a_publisher_that_starts_anew_has_an_empty_cache() -> None:
     follower = following(*(frames(n, stored([n + 1], n or None)) for n in range(4)))
     assert follower.receive(frames(0, stored([7], session="t"), at=99.0), 1.0) is None
@@ -100,6 +114,14 @@ def test_a_wrong_topic_is_noticed() -> None:
     assert "b'kv'" in str(follower.problem)
     follower.receive(frames(0, stored([1]), topic=b"kv@model"), 2.0)
     assert (follower.live, follower.problem, follower.figures.other_topics) == (True, None, 1)
+
+
+def test_what_comes_under_another_topic_need_not_be_readable() -> None:
+    follower = following(frames(0, stored([1, 2]), topic=b"kv"), topic="kv")
+    follower.receive([b"stats", b"{}"], 1.0)
+    follower.receive([b"stats", b"12345678", b"{}"], 1.0)
+    assert (follower.take_heard(), follower.index.tokens("s")) == (Heard(), 32)
+    assert (follower.figures.other_topics, follower.figures.unreadable) == (2, 0)
 
 
 def test_where_no_topic_was_told_the_first_one_counts() -> None:

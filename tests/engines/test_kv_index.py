@@ -59,6 +59,19 @@ def test_sessions_that_share_a_beginning(index: BlockIndex) -> None:
     assert index.take_changed() == {"a": 16, "b": 16}
 
 
+@pytest.mark.parametrize("other", ["b", None], ids=["another's", "nobody's"])
+def test_blocks_that_others_have_stored_again_are_missed_when_they_go(
+    index: BlockIndex, other: str | None
+) -> None:
+    index.apply(put(1, 2, 3, session="a"))
+    index.apply(drop(3, 2))
+    index.apply(put(2, 9, after=1, session=other))
+    index.apply(put(3, after=2, session="a"))
+    assert index.tokens("a") == 48
+    index.apply(drop(3, 2))
+    assert index.tokens("a") == 16
+
+
 def test_a_history_that_was_cut_or_edited_is_another_chain(index: BlockIndex) -> None:
     index.apply(put(1, 2, 3, 4))
     index.apply(put(5, after=1))

@@ -8,6 +8,7 @@ from tao.engines import (
     EngineStatus,
     PlainAdapter,
     RankStatus,
+    ServedTokens,
     SglangAdapter,
     VllmAdapter,
     adapter_for,
@@ -60,7 +61,7 @@ def test_a_vllm_page() -> None:
         output_tokens=700.0,
         ranks=(RankStatus("0", 16_000, 3, 1, 4.2e-05),),
     )
-    assert status.served_tokens == 5700.0
+    assert status.served == ServedTokens(5000.0, 700.0)
 
 
 def test_capacity_of_all_ranks_is_added_up_and_kept_apart() -> None:
@@ -101,6 +102,39 @@ def test_when_the_process_began_is_read_where_the_page_tells() -> None:
         assert (
             read_status((page + "process_start_time_seconds 1.79523e+09\n").encode()).started_at == 1.79523e9
         )
+
+
+@pytest.mark.parametrize(
+    ("page", "old", "new"),
+    [
+        (VLLM, "} 700.0", "} NaN"),
+        (VLLM, "} 700.0", "} 7x"),
+        (VLLM, 'vllm:generation_tokens_total{engine="0",model_name="tiny"} 700.0\n', ""),
+        (
+            VLLM + VLLM.replace('engine="0"', 'engine="1"'),
+            'vllm:generation_tokens_total{engine="1",model_name="tiny"} 700.0\n',
+            "",
+        ),
+        (SGLANG, "} 100.0", "} NaN"),
+    ],
+    ids=["no number", "unreadable", "missing", "missing of one rank", "SGLang"],
+)
+def test_a_counter_that_is_not_told_in_full_has_not_fallen(page: str, old: str, new: str) -> None:
+    before, now = read_status(page.encode()), read_status(page.replace(old, new).encode())
+    assert (now.served.prompt, now.served.output) == (before.served.prompt, None)
+    assert not now.served.is_below(before.served)
+    assert now.served.or_last(before.served) == before.served
+    assert any("tokens_total" in problem or "unreadable" in problem for problem in now.problems)
+
+
+def test_a_counter_that_has_fallen_is_a_restart() -> None:
+    before = read_status(VLLM.encode()).served
+    assert read_status(VLLM.replace("} 700.0", "} 699.0").encode()).served.is_below(before)
+    assert read_status(VLLM.replace("} 5000.0", "} 0.0").encode()).served.is_below(before)
+    assert not read_status(VLLM.replace("} 700.0", "} 7e3").encode()).served.is_below(before)
+    lines = [line for line in SGLANG.splitlines() if "tokens_total" not in line]
+    just_started = read_status("\n".join(lines).encode()).served
+    assert just_started.is_below(read_status(SGLANG.encode()).served)
 
 
 def test_older_names() -> None:
@@ -145,6 +179,13 @@ def test_a_missing_line_is_named_and_the_others_still_count(name: str) -> None:
         ("4.2e-05", "NaN", "vllm:kv_cache_usage_perc is nan (metrics line 6)"),
         ("4.2e-05", "+Inf", "vllm:kv_cache_usage_perc is inf"),
         ("4.2e-05", "n/a", "metrics line 6 is unreadable"),
+        ("4.2e-05", "1e308", "vllm:kv_cache_usage_perc of rank 0 is 1e+308"),
+        ("4.2e-05", "-0.1", "vllm:kv_cache_usage_perc of rank 0 is -0.1"),
+        (
+            "} 1.0\nvllm:num_requests_waiting_by",
+            "} 1e300\nvllm:num_requests_waiting_by",
+            "waiting of rank 0 is 1e+300",
+        ),
         ('model_name="tiny"} 4.2e-05', "model_name=", "metrics line 6 is unreadable"),
         ('num_gpu_blocks="1000"', 'num_gpu_blocks="None"', "tells no capacity"),
         ('block_size="16"', 'block_size="0"', "tells no capacity"),
@@ -165,7 +206,7 @@ def test_an_sglang_page() -> None:
     status = read_status(SGLANG.encode())
     assert (status.engine, status.capacity_tokens, status.running, status.waiting) == ("sglang", 20_480, 4, 2)
     assert (status.kv_usage, status.prefix_query_tokens, status.prefix_hit_tokens) == (0.25, 900.0, 300.0)
-    assert (status.preemptions, status.served_tokens, status.problems) == (1.0, 1000.0, ())
+    assert (status.preemptions, status.served, status.problems) == (1.0, ServedTokens(900.0, 100.0), ())
 
 
 def test_sglang_data_parallel_ranks_are_added_up() -> None:
@@ -178,7 +219,7 @@ def test_sglang_data_parallel_ranks_are_added_up() -> None:
 @pytest.mark.parametrize("page", [b"", b"python_info 1.0\n", b"<html>404</html>", b"\xff\xfe"])
 def test_a_page_of_another_server_says_that_nothing_is_known(page: bytes) -> None:
     status = read_status(page)
-    assert (status.engine, status.capacity_tokens, status.served_tokens) == ("unknown", None, None)
+    assert (status.engine, status.capacity_tokens, status.served) == ("unknown", None, ServedTokens())
     assert "capacity and load are unknown" in status.problems[0]
 
 

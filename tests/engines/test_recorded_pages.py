@@ -3,7 +3,15 @@
 import json
 from pathlib import Path
 
-from tao.engines import EngineStatus, KvSource, RankStatus, read_slots, read_sources, read_status
+from tao.engines import (
+    EngineStatus,
+    KvSource,
+    RankStatus,
+    ServedTokens,
+    read_slots,
+    read_sources,
+    read_status,
+)
 from tao.engines.kv_wire import AllCleared, BlocksStored, KvBatch, KvDecoder
 
 PAGES = Path(__file__).parent / "pages"
@@ -56,7 +64,11 @@ def test_a_real_sglang_that_has_served_nobody_has_counted_nothing() -> None:
     page = (PAGES / "sglang-0.5.23-metrics.txt").read_text("utf-8")
     fresh = [line for line in page.splitlines() if "sglang:max_total_num_tokens" in line]
     status = read_status("\n".join(fresh).encode())
-    assert (status.capacity_tokens, status.served_tokens, status.prefix_hit_tokens) == (16_384, 0.0, 0.0)
+    assert (status.capacity_tokens, status.served, status.prefix_hit_tokens) == (
+        16_384,
+        ServedTokens(0.0, 0.0),
+        0.0,
+    )
 
 
 def test_where_a_real_sglang_publishes() -> None:

@@ -7,33 +7,27 @@ from itertools import count
 from typing import Any
 
 import pytest
-import zmq.asyncio
 from fake_engine import FakeEngine, drops, fake_engine, says, usage
 from gateway_kit import Front, emulated, fronted, until, words
-from kv_kit import CLEARED, Publisher, removed, stored
+from kv_kit import CLEARED, END, frames, removed, stored
+from watch_kit import evidence, follower_of, given, heard, live, published
 
-from tao.core.events import CacheFlushed, CacheWatchLost, WeightsUpdateBegan, WeightsUpdateEnded
+from tao.core.events import (
+    CacheFlushed,
+    CacheWatchLost,
+    TurnStopped,
+    WeightsUpdateBegan,
+    WeightsUpdateEnded,
+)
 from tao.emulator import Emulator
 from tao.engines import kv_follow
+from tao.gateway import cachewatch
+from tao.gateway.cachewatch import PERIOD_SECONDS
 from tao.gateway.kvsources import KvSourceConfig
 
 EVENTS = {"kv_events": "tcp://127.0.0.1:*", "kv_events_replay": "tcp://127.0.0.1:*"}
 BLOCK = 16
-
-
-def evidence(front: Front, session: str) -> tuple[int, str]:
-    """Tokens and source of the only evidence of a session; (0, "") where there is none."""
-    known = front.session(session)
-    if known is None or not known.evidence:
-        return 0, ""
-    (seen,) = known.evidence.values()
-    return seen.tokens, seen.source.value
-
-
-def live(front: Front, url: str) -> bool:
-    assert front.gateway._watch is not None
-    described = {row["replica"]: row for row in front.gateway._watch.describe()}
-    return bool(described.get(url.removeprefix("http://"), {}).get("live"))
+SOURCES_PATH = "/kv_event_sources"
 
 
 @asynccontextmanager
@@ -110,47 +104,78 @@ async def test_an_id_in_the_body_is_what_the_engine_says_and_two_that_share_one_
         await until(lambda: evidence(front, "public/mine")[1] == "cached-tokens")
 
 
+async def test_an_id_in_the_body_that_is_anothers_name_here_takes_nothing_from_it() -> None:
+    async with watched() as (front, _emulator):
+        await front.chat(words(1_000), "s")
+        await until(lambda: evidence(front, "s")[1] == "kv-events")
+        told = evidence(front, "s")
+        await front.chat("b" + words(300), None, session_id="public/s")
+        (thief,) = [name for name in await front.sessions() if name != "public/s"]
+        await until(lambda: evidence(front, thief)[1] == "kv-events")
+        assert evidence(front, "s") == told
+        assert evidence(front, thief)[0] < 600
+
+
+async def test_what_a_gateway_before_has_named_is_nobodys_here() -> None:
+    """Names of sessions without an id of their own begin anew with each gateway."""
+    async with published() as (front, engine, publisher):
+        await heard(front, engine, publisher)
+        await front.chat("hello")
+        (session,) = front.gateway.driver.scheduler.view.sessions.values()
+        await publisher.publish(stored(list(range(1, 40)), None, session.id))
+        await publisher.publish(stored(list(range(1, 40)), None, "0123456789abcdef:" + session.id))
+        await publisher.publish(stored([90], None, given(front, "t")))
+        follower = follower_of(front)
+        await until(lambda: follower.index.blocks == 40)
+        await asyncio.sleep(3 * PERIOD_SECONDS)
+        assert [seen.source.value for seen in session.evidence.values()] == ["cached-tokens"]
+
+
+async def test_what_was_stopped_is_told_again() -> None:
+    """A client that hangs up leaves an estimate behind; the engine has told more."""
+    async with published() as (front, engine, publisher):
+        await heard(front, engine, publisher)
+        await front.chat("hello", "s")
+        await publisher.publish(stored(list(range(1, 40)), None, given(front, "s")))
+        await until(lambda: evidence(front, "s") == (624, "kv-events"))
+        engine.then(says("a b", gate=asyncio.Event()))
+        async with front.streaming("hello", "s") as response:
+            await anext(response.aiter_raw())
+        await until(lambda: front.events(TurnStopped))
+        assert evidence(front, "s")[1] == "own-accounting"
+        await until(lambda: evidence(front, "s") == (624, "kv-events"))
+
+
+async def test_while_what_was_missed_is_replayed_nothing_is_told() -> None:
+    """It is of the past: what comes after it may say otherwise."""
+    async with published() as (front, engine, publisher):
+        await heard(front, engine, publisher)
+        await front.chat("hello", "s")
+        await publisher.publish(stored(list(range(1, 40)), None, given(front, "s")))
+        await until(lambda: evidence(front, "s") == (624, "kv-events"))
+        watch = front.gateway._watch
+        assert watch is not None
+        (watched,) = watch._watched.values()
+        follower = follower_of(front)
+        at = asyncio.get_running_loop().time()
+        missed = follower._next or 0
+        assert follower.receive(frames(missed + 2, removed(30), topic=b"kv", at=1e9), at) == missed
+        follower.replayed(frames(missed, removed(3), topic=b"kv", at=1e9), at)
+        watch._tell(watched)
+        assert evidence(front, "s") == (624, "kv-events")
+        follower.replayed(frames(missed + 1, stored([3], 2, given(front, "s")), topic=b"kv", at=1e9), at)
+        follower.replayed([b"", END, b""], at)
+        watch._tell(watched)
+        assert evidence(front, "s") == (29 * BLOCK, "kv-events")
+
+
 # --- what goes to the engine -------------------------------------------------------------------------------------------
-
-
-@asynccontextmanager
-async def published(
-    topic: bytes = b"kv", beside: tuple[str, ...] = (), **settings: Any
-) -> AsyncIterator[tuple[Front, FakeEngine, Publisher]]:
-    """A gateway before a fake engine whose events are published by hand; the subscription has arrived.
-
-    `beside`: more replicas, behind it.
-    """
-    context = zmq.asyncio.Context()
-    publisher = Publisher(context, topic)
-    source = {"endpoint": publisher.source.endpoint, "replay_endpoint": publisher.source.replay_endpoint}
-    try:
-        async with (
-            fake_engine(
-                default=says("ok", counts=usage(1_000, 10, 0)), kv_sources=[{**source, "topic": "kv"}]
-            ) as engine,
-            fronted(engine.url, *beside, **settings) as front,
-        ):
-            assert front.gateway._watch is not None
-            await until(lambda: front.gateway._watch and front.gateway._watch.describe()[0]["streams"])
-            yield front, engine, publisher
-    finally:
-        await publisher.close()
-        context.destroy(linger=0)
-
-
-async def heard(front: Front, engine: FakeEngine, publisher: Publisher) -> None:
-    async def spoken() -> bool:
-        await publisher.publish()
-        return live(front, engine.url)
-
-    await until(spoken)
 
 
 async def test_the_engine_is_given_our_name_of_the_session_and_the_body_as_it_was() -> None:
     async with published() as (front, engine, _):
         await front.chat("hello", "s")
-        assert engine.asked[0].headers["x-session-id"] == "public/s"
+        assert engine.asked[0].headers["x-session-id"] == given(front, "s")
         side = {"x-claude-code-session-id": "s", "x-claude-code-request-class": "auxiliary"}
         await front.chat("a title, please", None, headers=side)
         assert "x-session-id" not in engine.asked[1].headers
@@ -164,7 +189,7 @@ async def test_what_is_sent_again_to_one_that_is_not_watched_is_what_the_client_
     ):
         engine.then(drops())
         await front.chat("hello", "s")
-        assert engine.asked[0].headers["x-session-id"] == "public/s"
+        assert engine.asked[0].headers["x-session-id"] == given(front, "s")
         assert other.asked[0].headers["x-session-id"] == "s"
 
 
@@ -203,11 +228,13 @@ async def test_what_is_told_is_never_more_than_the_session_has() -> None:
     async with published() as (front, engine, publisher):
         await heard(front, engine, publisher)
         await front.chat("hello", "s")
-        await publisher.publish(stored(list(range(1, 500)), None, "public/s"))
+        await publisher.publish(stored(list(range(1, 500)), None, given(front, "s")))
         await until(lambda: evidence(front, "s") == (1_010, "kv-events"))
         await publisher.publish(removed(3))
         await until(lambda: evidence(front, "s") == (32, "kv-events"))
-        await publisher.publish(stored([1], None, "public/nobody"), stored([7], 6, "public/s", group_idx=1))
+        await publisher.publish(
+            stored([1], None, given(front, "nobody")), stored([7], 6, given(front, "s"), group_idx=1)
+        )
         await publisher.publish(CLEARED)
         await until(lambda: evidence(front, "s") == (0, ""))
 
@@ -216,16 +243,55 @@ async def test_a_gap_that_cannot_be_closed_makes_what_was_told_a_memory() -> Non
     async with published() as (front, engine, publisher):
         await heard(front, engine, publisher)
         await front.chat("hello", "s")
-        await publisher.publish(stored(list(range(1, 40)), None, "public/s"))
+        await publisher.publish(stored(list(range(1, 40)), None, given(front, "s")))
         await until(lambda: evidence(front, "s") == (624, "kv-events"))
         publisher.forget()
         await publisher.publish(lost=True)
         publisher.forget()
-        await publisher.publish(stored([99], None, "public/t"))
+        await publisher.publish(stored([99], None, given(front, "t")))
         await until(lambda: evidence(front, "s") == (624, "cached-tokens"))
         assert len(front.events(CacheWatchLost)) == 1
         (told,) = (await front.state())["kv_events"]
         assert "are missing" in told["streams"][0]["last_loss"]
+
+
+async def test_an_engine_that_cannot_tell_yet_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cachewatch, "ASK_AGAIN_SECONDS", 0.05)
+    async with (
+        fake_engine(
+            kv_sources=[{"endpoint": "tcp://127.0.0.1:1", "topic": "kv"}], pages={SOURCES_PATH: (503, b"")}
+        ) as engine,
+        fronted(engine.url) as front,
+    ):
+        watch = front.gateway._watch
+        assert watch is not None
+        await until(lambda: "503" in str(watch.describe()[0]["problem"]))
+        engine.pages.clear()
+        await until(lambda: watch.describe()[0]["streams"])
+
+
+async def test_a_page_of_sources_that_cannot_be_read_is_said() -> None:
+    async with (
+        fake_engine(pages={SOURCES_PATH: (200, b'{"sources": "\xff"}')}) as engine,
+        fronted(engine.url) as front,
+    ):
+        watch = front.gateway._watch
+        assert watch is not None
+        await until(lambda: "no JSON" in str(watch.describe()[0]["problem"]))
+
+
+async def test_where_nobody_says_what_was_cached_a_prompt_may_have_been() -> None:
+    """A prompt that the engine has in full stores nothing, so an engine that tells nothing then is not silent."""
+    async with published() as (front, engine, publisher):
+        await heard(front, engine, publisher)
+        await front.chat("hello", "s")
+        await publisher.publish(stored(list(range(1, 40)), None, given(front, "s")))
+        await until(lambda: evidence(front, "s")[1] == "kv-events")
+        engine.then(says("ok", counts=usage(1_000, 10)), says("ok", counts=usage(1_000, 600)))
+        await front.chat("hello", "t")
+        assert follower_of(front)._expecting_since is None
+        await front.chat("hello", "t")
+        assert follower_of(front)._expecting_since is not None
 
 
 async def test_an_endpoint_that_cannot_be_used_is_said_and_turns_go_on() -> None:
@@ -244,7 +310,7 @@ async def test_events_under_another_topic_are_said(monkeypatch: pytest.MonkeyPat
     async with published(topic=b"other") as (front, _, publisher):
 
         async def said() -> bool:
-            await publisher.publish(stored([1], None, "public/s"))
+            await publisher.publish(stored([1], None, given(front, "s")))
             return "another topic" in str((await front.state())["kv_events"][0]["problem"])
 
         await until(said)
@@ -255,7 +321,7 @@ async def test_a_silent_stream_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     async with published() as (front, engine, publisher):
         await heard(front, engine, publisher)
         await front.chat("hello", "s")
-        await publisher.publish(stored(list(range(1, 40)), None, "public/s"))
+        await publisher.publish(stored(list(range(1, 40)), None, given(front, "s")))
         await until(lambda: evidence(front, "s")[1] == "kv-events")
         await front.chat("hello", "t")
         await until(lambda: evidence(front, "s")[1] == "cached-tokens")
@@ -270,7 +336,7 @@ async def test_a_replica_that_dies_and_comes_back_is_followed_again() -> None:
     async with published() as (front, engine, publisher):
         await heard(front, engine, publisher)
         await front.chat("hello", "s")
-        await publisher.publish(stored([1, 2], None, "public/s"))
+        await publisher.publish(stored([1, 2], None, given(front, "s")))
         await until(lambda: evidence(front, "s") == (32, "kv-events"))
         await engine.die()
         await until(lambda: evidence(front, "s") == (0, ""))
@@ -285,7 +351,7 @@ async def test_what_was_computed_with_old_weights_is_not_believed_any_more(ended
     async with published() as (front, engine, publisher):
         await heard(front, engine, publisher)
         await front.chat("hello", "s")
-        await publisher.publish(stored([1, 2], None, "public/s"))
+        await publisher.publish(stored([1, 2], None, given(front, "s")))
         await until(lambda: evidence(front, "s") == (32, "kv-events"))
         driver = front.gateway.driver
         now = driver.clock.now()
@@ -294,11 +360,9 @@ async def test_what_was_computed_with_old_weights_is_not_believed_any_more(ended
             driver.feed(WeightsUpdateEnded(driver.clock.now()))
         await until(lambda: evidence(front, "s") == (0, ""))
         await front.chat("hello", "s")
-        await publisher.publish(stored([3], 2, "public/s"))
-        await publisher.publish(stored([7], None, "public/t"))
-        streams = front.gateway._watch and front.gateway._watch._watched
-        assert streams
-        follower = next(iter(streams.values())).streams[0].follower
+        await publisher.publish(stored([3], 2, given(front, "s")))
+        await publisher.publish(stored([7], None, given(front, "t")))
+        follower = follower_of(front)
         await until(lambda: follower.index.blocks == 1)
         assert evidence(front, "s")[1] == "cached-tokens"
 

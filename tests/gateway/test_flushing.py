@@ -1,12 +1,14 @@
 """Emptying caches through the gateway: credit is void at once, and only where the engine has really done it."""
 
+import asyncio
 from typing import Any
 
 import pytest
-from fake_engine import fake_engine, says, status
+from fake_engine import Behaviour, cuts, fake_engine, says, silent, status
 from gateway_kit import Front, emulated, fronted, until, words
 
 from tao.core.events import CacheFlushed, ReplicaLost
+from tao.gateway.config import Health
 
 TOKEN = {"authorization": "Bearer secret"}
 
@@ -87,6 +89,22 @@ async def test_an_engine_that_does_not_answer_is_no_success() -> None:
         code, told = await flush(front)
         assert (code, told["success"]) == (409, False)
         assert "UnreachableError" in told["replicas"][0]["why"]
+
+
+@pytest.mark.parametrize("how", [cuts(b"{"), silent(asyncio.Event())], ids=["breaks off", "hangs"])
+async def test_an_engine_that_was_asked_and_does_not_say_may_have_flushed(how: Behaviour) -> None:
+    quick = Health(period_seconds=0.05, timeout_seconds=0.3)
+    async with (
+        fake_engine(default=says("ok")) as engine,
+        fronted(engine.url, admin_token="secret", health=quick) as front,
+    ):
+        await front.chat("hello", "s")
+        assert evidence(front, "s") > 0
+        engine.then(how)
+        code, told = await flush(front)
+        assert (code, told["success"]) == (409, False)
+        assert "nothing is believed of it" in told["replicas"][0]["why"]
+        assert evidence(front, "s") == 0
 
 
 async def test_it_needs_the_token() -> None:

@@ -160,12 +160,34 @@ async def test_a_restart_between_two_looks_is_seen_by_the_counters() -> None:
         assert session is not None
         engine.served_tokens = 2000
         member = next(iter(front.gateway.fleet))
-        await until(lambda: member.generation == 2000)
+        await until(lambda: member.served.prompt == 2000)
         assert session.evidence
         engine.served_tokens = 0
         await until(lambda: front.events(ReplicaLost))
         await until(lambda: len(front.events(ReplicaJoined)) == 2)
         assert session.evidence == {}
+
+
+async def test_a_counter_that_is_missing_for_a_look_is_no_restart() -> None:
+    async with fake_engine(served_tokens=1000) as engine, fronted(engine.url) as front:
+        await front.chat(words(500), "s")
+        member = next(iter(front.gateway.fleet))
+        whole = engine.metrics()
+        for page in (whole.replace("} 1000.0", "} NaN"), whole.replace("vllm:prompt_tokens_total", "#")):
+            engine.page = page
+            await until(lambda: any("prompt_tokens" in told for told in member.sighting.problems))
+            engine.page = whole
+            await until(lambda: not member.sighting.problems)
+        assert front.events(ReplicaLost) == []
+        engine.page = whole.replace("} 1000.0", "} 10.0")
+        await until(lambda: front.events(ReplicaLost))
+
+
+@pytest.mark.parametrize("page", [b'{"data": [{"id": "\xff"}]}', b'{"data": ' + b"[" * 100_000])
+async def test_a_models_page_that_cannot_be_read_tells_no_models(page: bytes) -> None:
+    async with fake_engine(pages={"/v1/models": (200, page)}) as engine, fronted(engine.url) as front:
+        assert (await front.chat("hello")).status_code == 200
+        assert next(iter(front.gateway.fleet)).models is None
 
 
 async def test_a_restart_is_seen_although_a_look_was_missed_in_between() -> None:

@@ -9,13 +9,17 @@ from math import inf
 from random import Random
 
 import pytest
+from fake_engine import status
 from gateway_kit import Front, emulated, fronted, until, words
+from kv_kit import stored
+from watch_kit import evidence, follower_of, heard, published
 
 from tao.core.events import Usage
 from tao.core.ids import ReplicaId, SessionId
 from tao.emulator import Emulator
 from tao.engines.kv_index import BlockIndex
 from tao.engines.kv_wire import BlocksRemoved, BlocksStored
+from tao.gateway.cachewatch import PERIOD_SECONDS
 from tao.gateway.unnamed import LOOKS_MAX, UNHEARD_LOOKS_MAX, Ended, Served, Unnamed
 
 BLOCK = 16
@@ -368,15 +372,6 @@ def test_what_is_told_is_never_more_than_the_engine_has(
 # --- through a whole gateway ------------------------------------------------------------------------------------------
 
 
-def evidence(front: Front, session: str) -> tuple[int, str]:
-    """Tokens and source of the only evidence of a session; (0, "") where there is none."""
-    known = front.session(session)
-    if known is None or not known.evidence:
-        return 0, ""
-    (seen,) = known.evidence.values()
-    return seen.tokens, seen.source.value
-
-
 def is_known(front: Front, least: int, most: int) -> bool:
     """Whether KV events tell that much of the session `s`."""
     tokens, source = evidence(front, "s")
@@ -438,6 +433,20 @@ async def test_a_flush_voids_what_was_recognised() -> None:
         await front.http.post(emulator.url + "/reset_prefix_cache")
         await front.chat("hello", "another")
         await until(lambda: evidence(front, "s") == (0, ""))
+
+
+async def test_blocks_that_come_after_a_flush_are_no_turns_of_before() -> None:
+    async with published(admin_token="secret") as (front, engine, publisher):
+        await heard(front, engine, publisher)
+        await front.chat("hello", "s")  # 1,010 tokens, of which nothing was told yet
+        engine.then(status(200, b"{}"))
+        flushed = await front.http.post("/v1/tao/flush", headers={"authorization": "Bearer secret"})
+        assert flushed.status_code == 200
+        await publisher.publish(stored(list(range(1, 64)), None, None))
+        follower = follower_of(front)
+        await until(lambda: follower.index.blocks == 63)
+        await asyncio.sleep(3 * PERIOD_SECONDS)
+        assert evidence(front, "s") == (0, "")
 
 
 async def test_many_at_once_are_believed_no_more_than_they_have() -> None:

@@ -119,7 +119,7 @@ def test_sub_agents_that_share_an_id_do_not_overwrite_a_longer_main_line() -> No
     index = SessionIndex()
     kind(index, history("a", 6))
     assert kind(index, history("b", 0)) is TurnKind.RESET
-    assert kind(index, history("a", 7)) is TurnKind.MAIN
+    assert kind(index, history("a", 7)) is TurnKind.RESET, "another context than the one before"
     assert kind(index, history("b", 1)) is TurnKind.SIDE
     assert kind(index, history("a", 8)) is TurnKind.MAIN
 

@@ -49,6 +49,9 @@ class FakeEngine:
     has_pages: bool = True  # False: no /health and no /metrics, as a plain OpenAI-compatible server
     served_tokens: int = 0
     page: str | None = None  # instead of the metrics page
+    pages: dict[str, tuple[int, bytes]] = field(
+        default_factory=dict
+    )  # instead of other pages: status and body by path
     kv_sources: list[dict[str, Any]] | None = None  # None: it does not know the page
     server_info: dict[str, Any] | None = None  # None: it does not know the page
     models: tuple[str, ...] = (MODEL,)
@@ -112,15 +115,23 @@ class FakeEngine:
             'vllm:generation_tokens_total{engine="0"} 0.0\n'
         )
 
-    async def _sources(self, _: web.Request) -> web.Response:
+    async def _sources(self, asked: web.Request) -> web.Response:
+        if asked.path in self.pages:
+            return self._instead(asked)
         return web.Response(status=404) if self.kv_sources is None else web.json_response(self.kv_sources)
 
     async def _server_info(self, _: web.Request) -> web.Response:
         return web.Response(status=404) if self.server_info is None else web.json_response(self.server_info)
 
-    async def _models(self, _: web.Request) -> web.Response:
+    async def _models(self, asked: web.Request) -> web.Response:
+        if asked.path in self.pages:
+            return self._instead(asked)
         data = [{"id": model, "object": "model"} for model in self.models]
         return web.json_response({"object": "list", "data": data})
+
+    def _instead(self, asked: web.Request) -> web.Response:
+        code, body = self.pages[asked.path]
+        return web.Response(status=code, body=body, content_type="application/json")
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         raw = await request.read()

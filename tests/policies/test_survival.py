@@ -4,10 +4,11 @@ import json
 from itertools import pairwise
 
 import pytest
-from core_kit import World
+from core_kit import World, of_kind
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tao.core.commands import DispatchTurn
 from tao.core.events import TurnKind
 from tao.core.ids import ReplicaId, SessionId
 from tao.policies import make_policy
@@ -141,6 +142,31 @@ def test_nothing_is_judged_before_somebody_asks() -> None:
             assert policy.survival.judged().by_name == {}
     assert policy.survival.judged().by_name["survival"].returns == 1
     assert sum(curve.returns for curve in policy.survival.curves.values()) == 2
+
+
+def test_a_turn_of_which_nothing_came_leaves_all_as_it_was() -> None:
+    w, survival = world()
+    w.arrive("s", "t1", 10_000)
+    w.finish("t1", 10_000, 0, cached_tokens=0)
+    flow(w, 45_000, "other")
+    before = credit(w, survival)
+    w.after(1).arrive("s", "t2", 12_000)
+    w.fail("t2")
+    assert credit(w, survival) == before == pytest.approx(5_500, rel=0.02)
+    w.arrive("other", "o1", 30_000)
+    w.leave("o1")
+    w.stopped("o1")
+    assert credit(w, survival) == before
+
+
+def test_what_another_replica_took_over_has_not_flowed_in() -> None:
+    w, survival = world()
+    w.join("b", CAPACITY)
+    (sent,) = of_kind(w.arrive("s", "t1", 10_000), DispatchTurn)
+    w.fail("t1", retryable=True)
+    w.finish("t1", 10_000, 0, cached_tokens=0)
+    (other,) = {"a", "b"} - {sent.replica}
+    assert survival._inflow._inflow_tokens == {sent.replica: 0, other: 10_000}
 
 
 def test_what_the_engine_does_not_tell_teaches_nothing() -> None:

@@ -71,6 +71,7 @@ def dispatch(ctx: Context, session: Session, turn: Turn, replica: ReplicaId, rea
     """Send one turn of an admitted session. What its admission does not cover is booked beside it."""
     state = ctx.state
     turn.replica = replica
+    turn.dispatched_at = ctx.now
     turn.attempt += 1
     if turn.attempt == 1:
         turn.held_seconds = ctx.now - turn.arrived_at

@@ -163,7 +163,8 @@ def _learn_cache(ctx: Context, session: Session, turn: Turn, tokens: int, usage:
         return
     if usage is not None and usage.cached_tokens is not None:
         expected = session.evidence.get(replica.id)
-        if expected is not None and expected.tokens:
+        # What was told or left there while the turn ran is nothing that it could have found.
+        if expected is not None and expected.tokens and expected.at <= (turn.dispatched_at or 0.0):
             share = min(1.0, usage.cached_tokens / expected.tokens)
             replica.cache_rate += CACHE_RATE_MOMENTUM * (share - replica.cache_rate)
         source = EvidenceSource.CACHED_TOKENS

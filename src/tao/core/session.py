@@ -121,6 +121,7 @@ class Turn:
     arrived_at: float
     model: str = ""
     held_seconds: float = 0.0  # until its first dispatch
+    dispatched_at: float | None = None  # the last time
     replica: ReplicaId | None = None
     attempt: int = 0
     output_tokens: int = 0

@@ -10,7 +10,7 @@ from tao.engines.kv_sources import KvSource, reachable, read_sources
 from tao.engines.kv_subscriber import KvSubscriber
 from tao.engines.sglang import SglangAdapter
 from tao.engines.slots import read_slots, slots_paths
-from tao.engines.status import EngineAdapter, EngineStatus, RankStatus
+from tao.engines.status import EngineAdapter, EngineStatus, RankStatus, ServedTokens
 from tao.engines.vllm import VllmAdapter
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "KvSubscriber",
     "PlainAdapter",
     "RankStatus",
+    "ServedTokens",
     "SglangAdapter",
     "VllmAdapter",
     "adapter_for",

@@ -66,6 +66,7 @@ class KvFollower:
         self._next: int | None = None
         self._published_at = 0.0
         self._held: KvBatch | None = None
+        self._held_at = 0.0
         self._expecting_since: float | None = None
         self._heard = Heard()
 
@@ -77,12 +78,13 @@ class KvFollower:
         Where batches are missing: the sequence from which to ask for a replay; the message is kept until that has ended
         (`replayed`) or has failed (`replay_failed`), and no other may be handed in before.
         """
+        if not self._is_ours(frames):
+            return None
         batch = self._decoder.read(frames)
         if isinstance(batch, Unreadable):
             self._unreadable(batch)
             return None
-        if not self._is_ours(batch.topic):
-            return None
+        self._topic = batch.topic
         if self._next is not None and batch.sequence < self._next:
             if batch.at <= self._published_at:
                 self.figures.duplicates += 1
@@ -90,13 +92,13 @@ class KvFollower:
             self._restarted()
         self.last_at = at
         if self._next is None and batch.sequence:
-            self._held = batch
+            self._held, self._held_at = batch, at
             return 0
         if self._next is not None and batch.sequence > self._next:
             self.figures.gaps += 1
-            self._held = batch
+            self._held, self._held_at = batch, at
             return self._next
-        self._apply(batch)
+        self._apply(batch, at)
         return None
 
     def replayed(self, frames: Sequence[bytes], at: float | None = None) -> bool:
@@ -111,7 +113,7 @@ class KvFollower:
             self._unreadable(batch)
         elif self._next is None or batch.sequence == self._next:
             self.figures.replayed += 1
-            self._apply(batch)
+            self._apply(batch, self._published(batch))
         return False
 
     def replay_failed(self, why: str) -> None:
@@ -142,6 +144,16 @@ class KvFollower:
     # --- what came of it --------------------------------------------------------------------------------------------
 
     @property
+    def catching_up(self) -> bool:
+        """Whether a replay is under way: what the index holds is of the past, and no figure to tell."""
+        return self._held is not None
+
+    @property
+    def voided(self) -> bool:
+        """Whether what was told before is void, as the next `take_heard` says."""
+        return self._heard.cleared or self._heard.lost is not None
+
+    @property
     def live(self) -> bool:
         """Whether the stream has spoken, and has not fallen silent."""
         return self.last_at is not None and not self.silent
@@ -163,23 +175,23 @@ class KvFollower:
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
-    def _is_ours(self, topic: bytes) -> bool:
-        if self._topic is None:
-            self._topic = topic
-        if topic == self._topic:
+    def _is_ours(self, frames: Sequence[bytes]) -> bool:
+        """Before it is read: what comes under another topic need not be events at all."""
+        topic = frames[0] if frames else b""
+        if self._topic in {None, topic}:
             return True
         self.figures.other_topics += 1
         self.other_topic = topic[:64]
         return False
 
-    def _apply(self, batch: KvBatch) -> None:
+    def _apply(self, batch: KvBatch, heard_at: float) -> None:
         self.figures.batches += 1
         self._expecting_since, self.silent = None, False
         self._next, self._published_at = batch.sequence + 1, batch.at
         self.unknown_kinds.update(batch.unknown if len(self.unknown_kinds) < 16 else ())
         overflows = self.index.overflows
         for event in batch.events:
-            self.index.apply(event, self.last_at or 0.0)
+            self.index.apply(event, heard_at)
             if isinstance(event, AllCleared):
                 self._heard = Heard(cleared=True, lost=self._heard.lost)
         if self.index.overflows > overflows:
@@ -193,7 +205,13 @@ class KvFollower:
         if self._next is not None and batch.sequence > self._next:
             self._lose(f"batches {self._next} to {batch.sequence - 1} are missing: {why}")
         if self._next is None or batch.sequence >= self._next:
-            self._apply(batch)
+            self._apply(batch, self._held_at)
+
+    def _published(self, replayed: KvBatch) -> float:
+        """When a batch of the replay was published, by our clock: so much before the one that is kept. What is older than a
+        turn is nothing that the turn has stored.
+        """
+        return self._held_at - (0.0 if self._held is None else max(0.0, self._held.at - replayed.at))
 
     def _restarted(self) -> None:
         self.figures.restarts += 1

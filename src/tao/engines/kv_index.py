@@ -277,8 +277,12 @@ class BlockIndex:
             self._owners[slot] = number if owner == _NOBODY else _SEVERAL
 
     def _recount(self, session: str, chain: _Chain) -> None:
-        present, slots = chain.present, self._slots
-        while present < len(chain.hashes) and chain.hashes[present] in slots:
+        """How far the chain is there by now. Blocks that others have stored again are its own from here on, so that it is
+        told when they go.
+        """
+        present = chain.present
+        while present < len(chain.hashes) and (slot := self._slots.get(chain.hashes[present])) is not None:
+            self._share(slot, chain.number)
             present += 1
         chain.present = present
         self._changed[session] = None

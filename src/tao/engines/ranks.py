@@ -12,6 +12,12 @@ from tao.engines.status import RankStatus
 STARTED = ("process_start_time_seconds",)
 """Of Prometheus' own client, in any process."""
 
+COUNT_MAX = 10**15
+"""Tokens or requests: an engine that tells more tells nonsense."""
+
+USAGE_MAX = 1.5
+"""Share of the KV cache: above all of it there are rounding errors only."""
+
 
 def by_rank(samples: Sequence[Sample], rank_labels: tuple[str, ...]) -> dict[str, float]:
     """The values of one gauge or counter per rank; several series of a rank (models, reasons) are added up."""
@@ -28,7 +34,11 @@ def rank_of(sample: Sample, rank_labels: tuple[str, ...]) -> str:
 
 
 def total(samples: Samples, names: Sequence[str], told: list[str] | None = None) -> float | None:
-    """The sum over all series of the first name the page has; a missing one is noted in `told`."""
+    """The sum over all series of the first name the page has; a missing one is noted in `told`. None, too, where one of the
+    series cannot be read: a part of a counter looks as if it had fallen.
+    """
+    if not samples.unreadable.isdisjoint(names):
+        return None
     found = samples.first_of(names)
     if not found:
         if told is not None:
@@ -37,9 +47,32 @@ def total(samples: Samples, names: Sequence[str], told: list[str] | None = None)
     return sum(sample.value for sample in found)
 
 
+def total_of_ranks(
+    samples: Samples,
+    names: Sequence[str],
+    ranks: Sequence[RankStatus],
+    rank_labels: tuple[str, ...],
+    told: list[str],
+) -> float | None:
+    """As `total`, of a counter that every rank has from its start: None where that of a rank is missing."""
+    counted = {rank_of(sample, rank_labels) for sample in samples.first_of(names)}
+    silent = [row.rank for row in ranks if row.rank not in counted]
+    if counted and silent:
+        told.append(f"metrics page tells no {names[0]} of rank {', '.join(silent)}")
+        return None
+    return total(samples, names, told)
+
+
 def started_at(samples: Samples) -> float | None:
     """When the youngest process behind the page began, seconds since 1970; None where the page does not tell."""
     return max((sample.value for sample in samples.first_of(STARTED)), default=None)
+
+
+def plausible(values: Mapping[str, float], name: str, most: float, told: list[str]) -> dict[str, float]:
+    """The values by rank that an engine can have; others are named in `told`."""
+    good = {rank: value for rank, value in values.items() if 0 <= value <= most}
+    told += [f"{name} of rank {rank} is {value:g}" for rank, value in values.items() if rank not in good]
+    return good
 
 
 def rank_rows(
@@ -88,4 +121,4 @@ def mean_usage(rows: Sequence[RankStatus]) -> float | None:
 
 def _whole(values: Mapping[str, float], rank: str) -> int | None:
     value = values.get(rank)
-    return None if value is None or value < 0 else round(value)
+    return None if value is None else round(value)

@@ -28,6 +28,8 @@ class Samples:
     """The wanted samples of one page, by name, and what was wrong with it."""
 
     by_name: dict[str, list[Sample]] = field(default_factory=dict)
+    unreadable: set[str] = field(default_factory=set)
+    """Names of which a line was left out."""
     problems: list[str] = field(default_factory=list)
 
     def first_of(self, names: Iterable[str]) -> list[Sample]:
@@ -42,7 +44,10 @@ def read_samples(page: bytes, wanted: frozenset[str]) -> Samples:
         samples.problems.append(
             f"metrics page of {len(page)} bytes: only the first {PAGE_BYTES_MAX} were read"
         )
-    text = page[:PAGE_BYTES_MAX].decode("utf-8", "replace")
+        page = page[
+            : page.rfind(b"\n", 0, PAGE_BYTES_MAX) + 1
+        ]  # no half line, whose number would be another one
+    text = page.decode("utf-8", "replace")
     for number, line in enumerate(text.split("\n"), start=1):
         name = _name(line)
         if name in wanted:
@@ -63,10 +68,12 @@ def _read(samples: Samples, name: str, line: str, number: int) -> None:
         # The parser documents ValueError only; a line cut in the middle makes it raise others.
         found = []
     if len(found) != 1:
+        samples.unreadable.add(name)
         samples.problems.append(f"metrics line {number} is unreadable: {line[:_SHOWN_CHARS]!r}")
         return
     sample = found[0]
     if not math.isfinite(sample.value):
+        samples.unreadable.add(name)
         samples.problems.append(f"{name} is {sample.value} (metrics line {number})")
         return
     samples.by_name.setdefault(name, []).append(Sample(dict(sample.labels), float(sample.value)))

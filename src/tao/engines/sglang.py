@@ -5,7 +5,19 @@ data-parallel rank counts. Counters of tokens come onto the page with the first 
 there yet is at zero. It must not know HTTP or decisions.
 """
 
-from tao.engines.ranks import STARTED, gaps, mean_usage, rank_of, rank_rows, started_at, sum_or_none, total
+from tao.engines.ranks import (
+    COUNT_MAX,
+    STARTED,
+    USAGE_MAX,
+    gaps,
+    mean_usage,
+    plausible,
+    rank_of,
+    rank_rows,
+    started_at,
+    sum_or_none,
+    total,
+)
 from tao.engines.samples import Samples, read_samples
 from tao.engines.status import EngineStatus, RankStatus
 
@@ -42,7 +54,7 @@ class SglangAdapter:
             _per_rank(samples, _CAPACITY, problems),
             _per_rank(samples, _RUNNING, problems),
             _per_rank(samples, _WAITING, problems),
-            _per_rank(samples, _USAGE, problems),
+            _per_rank(samples, _USAGE, problems, USAGE_MAX),
         )
         prompt = _counted(samples, _PROMPT, rows)
         return EngineStatus(
@@ -64,15 +76,17 @@ class SglangAdapter:
 
 def _counted(samples: Samples, names: tuple[str, ...], rows: tuple[RankStatus, ...]) -> float | None:
     """A counter of tokens over all series; 0 where the page tells of a rank but not yet of it."""
-    found = total(samples, names)
-    return 0.0 if found is None and rows else found
+    is_there = bool(samples.first_of(names)) or not samples.unreadable.isdisjoint(names)
+    return 0.0 if rows and not is_there else total(samples, names)
 
 
-def _per_rank(samples: Samples, names: tuple[str, ...], problems: list[str]) -> dict[str, float]:
+def _per_rank(
+    samples: Samples, names: tuple[str, ...], problems: list[str], most: float = COUNT_MAX
+) -> dict[str, float]:
     found = samples.first_of(names)
     if not found:
         problems.append(f"metrics page has no {names[0]}")
     values: dict[str, float] = {}
     for sample in found:
         values.setdefault(rank_of(sample, _RANK_LABELS), sample.value)
-    return values
+    return plausible(values, names[0], most, problems)

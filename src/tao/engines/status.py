@@ -20,6 +20,26 @@ class RankStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class ServedTokens:
+    """Totals since the engine started, which only grow while it lives; None: not told, or not of every rank."""
+
+    prompt: float | None = None
+    output: float | None = None
+
+    def is_below(self, before: "ServedTokens") -> bool:
+        """Whether any total that is known of both is smaller than it was: the engine has restarted."""
+        pairs = ((self.prompt, before.prompt), (self.output, before.output))
+        return any(now is not None and then is not None and now < then for now, then in pairs)
+
+    def or_last(self, before: "ServedTokens") -> "ServedTokens":
+        """What is told now, else what was told last."""
+        return ServedTokens(
+            before.prompt if self.prompt is None else self.prompt,
+            before.output if self.output is None else self.output,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class EngineStatus:
     """One reading of an engine.
 
@@ -44,10 +64,9 @@ class EngineStatus:
     problems: tuple[str, ...] = ()
 
     @property
-    def served_tokens(self) -> float | None:
-        """Grows while the engine lives; a smaller value than before means that it has restarted."""
-        known = [count for count in (self.prompt_tokens, self.output_tokens) if count is not None]
-        return sum(known) if known else None
+    def served(self) -> ServedTokens:
+        """What it has served since it started."""
+        return ServedTokens(self.prompt_tokens, self.output_tokens)
 
 
 class EngineAdapter(Protocol):

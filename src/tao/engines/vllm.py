@@ -5,15 +5,19 @@ it (hybrid models have caches that the product does not describe). It must not k
 """
 
 from tao.engines.ranks import (
+    COUNT_MAX,
     STARTED,
+    USAGE_MAX,
     by_rank,
     gaps,
     mean_usage,
+    plausible,
     rank_of,
     rank_rows,
     started_at,
     sum_or_none,
     total,
+    total_of_ranks,
 )
 from tao.engines.samples import Sample, Samples, read_samples
 from tao.engines.status import EngineStatus
@@ -55,7 +59,7 @@ class VllmAdapter:
             _capacities(samples, problems),
             _per_rank(samples, _RUNNING, problems),
             _per_rank(samples, _WAITING, problems),
-            _per_rank(samples, _USAGE, problems),
+            _per_rank(samples, _USAGE, problems, USAGE_MAX),
         )
         return EngineStatus(
             engine=self.name,
@@ -66,19 +70,21 @@ class VllmAdapter:
             prefix_query_tokens=total(samples, _QUERIES, problems),
             prefix_hit_tokens=total(samples, _HITS, problems),
             preemptions=total(samples, _PREEMPTIONS, problems),
-            prompt_tokens=total(samples, _PROMPT, problems),
-            output_tokens=total(samples, _OUTPUT, problems),
+            prompt_tokens=total_of_ranks(samples, _PROMPT, rows, _RANK_LABELS, problems),
+            output_tokens=total_of_ranks(samples, _OUTPUT, rows, _RANK_LABELS, problems),
             started_at=started_at(samples),
             ranks=rows,
             problems=(*problems, *gaps(rows)),
         )
 
 
-def _per_rank(samples: Samples, names: tuple[str, ...], problems: list[str]) -> dict[str, float]:
+def _per_rank(
+    samples: Samples, names: tuple[str, ...], problems: list[str], most: float = COUNT_MAX
+) -> dict[str, float]:
     found = samples.first_of(names)
     if not found:
         problems.append(f"metrics page has no {names[0]}")
-    return by_rank(found, _RANK_LABELS)
+    return plausible(by_rank(found, _RANK_LABELS), names[0], most, problems)
 
 
 def _capacities(samples: Samples, problems: list[str]) -> dict[str, float]:

@@ -89,7 +89,7 @@ class CacheWatch:
                     each.dirty[spoiled] = None
         headers = [item for item in request.headers if item[0].lower() != HEADER]
         if kind is not TurnKind.SIDE:  # a side turn's blocks are not the session's
-            headers.append((HEADER, session.encode()))
+            headers.append((HEADER, self.names.given(session).encode()))
         return replace(request, headers=tuple(headers))
 
     # --- for the driver ---------------------------------------------------------------------------------------------
@@ -104,7 +104,9 @@ class CacheWatch:
                 self._forget_session(session)
             case TurnFinished(turn=turn, usage=usage):
                 self._settled(turn, usage)
-            case TurnFailed(turn=turn) | TurnStopped(turn=turn):
+            case TurnStopped(turn=turn):
+                self._stopped(turn)
+            case TurnFailed(turn=turn):
                 self._turns.pop(turn, None)
         for command in commands:
             match command:
@@ -162,6 +164,7 @@ class CacheWatch:
                     task.cancel()
             case CacheFlushed(replica=replica) if not self._telling and replica in self._watched:
                 self._watched[replica].reset()
+                self._recognise_none(self._watched[replica])
 
     def _note_weights(self, event: Event) -> None:
         """What was computed with other weights is worth nothing, whether the engine still has it or not."""
@@ -172,6 +175,7 @@ class CacheWatch:
             self._new_weights_until = None
             for watched in self._watched.values():
                 watched.reset()
+                self._recognise_none(watched)
 
     async def _ask(self, watched: Watched) -> None:
         """Find the streams of a replica; again after a while where it did not answer."""
@@ -192,7 +196,7 @@ class CacheWatch:
         self._context = self._context or zmq.asyncio.Context()
         for source in sources:
             stream = KvSubscriber(
-                source, KvFollower(source.topic, self._blocks_max, self._was_given), loop.time
+                source, KvFollower(source.topic, self._blocks_max, self.names.is_ours), loop.time
             )
             watched.streams.append(stream)
             watched.tasks.append(loop.create_task(self._receive(watched, stream, self._context)))
@@ -242,11 +246,17 @@ class CacheWatch:
         watched.dirty[served.session] = None
         if not watched.echoes and served.line is not None:
             self._look_for(watched, served, usage)
-        new_tokens = (
-            0 if usage is None else usage.prompt_tokens + usage.output_tokens - (usage.cached_tokens or 0)
-        )
-        if new_tokens >= STORES_TOKENS_MIN and len(watched.streams) == 1:  # of several ranks, who knows which
+        if (
+            _new_tokens(usage) >= STORES_TOKENS_MIN and len(watched.streams) == 1
+        ):  # else: who knows which rank
             watched.streams[0].follower.expect(served.since, asyncio.get_running_loop().time())
+
+    def _stopped(self, turn: TurnId) -> None:
+        """The core has put its own estimate in the place of what was told: to be told again."""
+        served = self._turns.pop(turn, None)
+        watched = None if served is None else self._watched.get(served.replica)
+        if served is not None and watched is not None:
+            watched.dirty[served.session] = None
 
     def _look_for(self, watched: Watched, served: Served, usage: Usage | None) -> None:
         """Recognise the blocks of a turn from now on; where it does not tell how many they are, know none any more."""
@@ -258,10 +268,6 @@ class CacheWatch:
         now = asyncio.get_running_loop().time()
         watched.unnamed.wait(Ended.of(served, name, usage, now))
 
-    def _was_given(self, name: str) -> bool:
-        """Whether the gateway gave the engine this name: not a client, nor a gateway before this one."""
-        return not self.names.is_clients(name) and SessionId(name) in self._driver.scheduler.view.sessions
-
     def _line(self, session: SessionId) -> int | None:
         known = self._driver.scheduler.view.sessions.get(session)
         return None if known is None else known.line
@@ -270,6 +276,14 @@ class CacheWatch:
         for watched in self._watched.values():
             watched.unnamed.drop(session)
             watched.forget(self.names.name(session))
+
+    def _recognise_none(self, watched: Watched) -> None:
+        """What was stored before the cache was emptied, or told and lost, is nobody's: nor are the turns' of that time."""
+        for ended in list(watched.unnamed):
+            watched.unnamed.drop(ended.session)
+        for turn, served in self._turns.items():
+            if served.replica == watched.replica:
+                self._turns[turn] = replace(served, line=None)
 
     def _recognise(self, watched: Watched, now: float) -> None:
         """Tell whose the blocks are that nobody named."""
@@ -284,18 +298,20 @@ class CacheWatch:
 
     def _tell(self, watched: Watched) -> None:
         now = asyncio.get_running_loop().time()
+        for stream in watched.streams:
+            stream.follower.listen(now)
+        if any(stream.follower.catching_up for stream in watched.streams):
+            return  # bounded by the replay's own deadline
+        if any(stream.follower.voided for stream in watched.streams):
+            self._recognise_none(watched)
+        self._recognise(watched, now)
         cleared = False
         lost: str | None = None
         sessions, watched.dirty = watched.dirty, {}
-        self._recognise(watched, now)
         for stream in watched.streams:
-            stream.follower.listen(now)
             heard = stream.follower.take_heard()
             cleared, lost = cleared or heard.cleared, lost or heard.lost
-            for name in heard.tokens:
-                session = self.names.session(name)
-                if session is not None:
-                    sessions[session] = None
+            sessions |= dict.fromkeys(filter(None, map(self.names.session, heard.tokens)))
         at = self._driver.clock.now()
         if cleared:
             self._log.info("the cache of a replica was emptied", replica=watched.replica)
@@ -343,3 +359,11 @@ class CacheWatch:
                 self._driver.feed(event)
         finally:
             self._telling = False
+
+
+def _new_tokens(usage: Usage | None) -> int:
+    """Those that a turn must have computed. Of a prompt of which nobody says how much was cached, that may be none."""
+    if usage is None:
+        return 0
+    cached_tokens = usage.prompt_tokens if usage.cached_tokens is None else usage.cached_tokens
+    return usage.prompt_tokens - cached_tokens + usage.output_tokens

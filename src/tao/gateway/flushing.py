@@ -1,11 +1,12 @@
 """Emptying prefix caches through the gateway: each engine is asked in its own way, and all credit there is void at once.
 
 `POST /v1/tao/flush`, and the engines' own paths, for clients that think they talk to one. Guarded by the operators' token.
-An engine that refuses, because its cache is in use, keeps its cache and its sessions their credit; the answer says so. It
-must not know what credit is.
+An engine that refuses, because its cache is in use, keeps its cache and its sessions their credit; the answer says so. One
+that was asked and has not answered may have done it, so credit is void there too. It must not know what credit is.
 """
 
 import asyncio
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -35,6 +36,14 @@ class FlushRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`replica`: its id (`HOST:PORT`) or its URL; None: all."""
 
     replica: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """`why`: what kept an engine from flushing, as far as is known; nothing where it has. `may_be_empty`: its cache."""
+
+    why: str
+    may_be_empty: bool = False
 
 
 class Flushing:
@@ -85,27 +94,33 @@ class Flushing:
         known = ENGINE_PATHS.get(member.sighting.engine)
         why = ""
         for path in ENGINE_PATHS.values() if known is None else (known,):
-            why = await self._ask(member, path)
-            if not why:
+            outcome = await self._ask(member, path)
+            why = outcome.why
+            if outcome.may_be_empty:
                 self._driver.feed(CacheFlushed(self._driver.clock.now(), member.id))
+            if not why:
                 return {"replica": member.id, "flushed": True}
         return {"replica": member.id, "flushed": False, "why": why}
 
-    async def _ask(self, member: Member, path: str) -> str:
-        """Ask one engine; what kept it from flushing, or nothing."""
+    async def _ask(self, member: Member, path: str) -> _Outcome:
+        """Ask one engine."""
         request = ClientRequest("POST", path, "", path, ((b"accept", b"application/json"),), b"")
         try:
             async with asyncio.timeout(self._seconds_max):
                 reply = await self._upstream.send(member.url, request)
                 body = await whole_body(reply, ANSWER_BYTES_MAX)
-        except (TimeoutError, UnreachableError, BrokenError) as error:
-            return f"{type(error).__name__}: {error}".removesuffix(": ")
+        except UnreachableError as error:
+            return _Outcome(f"{type(error).__name__}: {error}".removesuffix(": "))
+        except (TimeoutError, BrokenError) as error:
+            told = f"{type(error).__name__}: {error}".removesuffix(": ")
+            return _Outcome(
+                f"{told}; it may yet empty its cache, so nothing is believed of it", may_be_empty=True
+            )
         if reply.status == 400 and path == SglangAdapter.flush_path:
-            return IN_USE
+            return _Outcome(IN_USE)
         if reply.status != 200:
             hint = " (vLLM: VLLM_SERVER_DEV_MODE=1)" if reply.status == 404 else ""
-            return f"{path} answers {reply.status}{hint}"
-        told = (
-            lenient.object_or_none(body) or {}
-        )  # vLLM answers 200 in any case, and tells in the body; SGLang 400
-        return IN_USE if told.get("success") is False else ""
+            return _Outcome(f"{path} answers {reply.status}{hint}")
+        # vLLM answers 200 in any case, and tells in the body; SGLang 400
+        refused = (lenient.object_or_none(body) or {}).get("success") is False
+        return _Outcome(IN_USE) if refused else _Outcome("", may_be_empty=True)

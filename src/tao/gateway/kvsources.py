@@ -15,8 +15,11 @@ from tao.core.ids import ReplicaId
 from tao.engines import KvSource, reachable, read_sources
 from tao.engines.kv_sources import PATHS
 from tao.gateway.sources import replica_name
+from tao.gateway.wire import lenient
 
 ANSWER_BYTES_MAX = 1 << 20
+NOT_NOW = frozenset({408, 429, 500, 502, 503, 504})
+"""Answers of an engine, or of something before it, that may be others later."""
 OFF = "the engine publishes no KV events (--kv-events-config); credit rests on cached_tokens"
 
 
@@ -93,11 +96,13 @@ class AskedSources:
             return FoundSources(why=f"{path} does not answer: {error!s}".removesuffix(": "), final=False)
         except KeyError:
             return FoundSources(why="it has left")
+        if status in NOT_NOW:
+            return FoundSources(why=f"{path} answers {status}", final=False)
         if status != 200:
             return FoundSources(why=f"{OFF} ({path} answers {status})")
         try:
             document = msgspec.json.decode(body)
-        except (msgspec.DecodeError, RecursionError):
+        except lenient.MALFORMED_JSON:
             return FoundSources(why=f"{path} answers no JSON")
         sources = read_sources(document, urlsplit(url).hostname or "")
         return FoundSources(sources, why=None if sources else OFF)

@@ -7,11 +7,12 @@ import asyncio
 from dataclasses import dataclass, field
 
 from tao.core.ids import ReplicaId
+from tao.engines import ServedTokens
 
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """What one look at a replica showed. `generation` grows while the engine lives; a smaller one means a restart, and so
+    """What one look at a replica showed. What it has `served` grows while the engine lives; less means a restart, and so
     does another `started_at` (when its process began).
 
     `refused`: nothing listens there, so there is no point in asking twice. `models`: what it serves; None where it does not
@@ -22,7 +23,7 @@ class Sighting:
     detail: str = ""
     refused: bool = False
     capacity_tokens: int | None = None
-    generation: float | None = None
+    served: ServedTokens = field(default_factory=ServedTokens)
     started_at: float | None = None
     engine: str = ""
     models: tuple[str, ...] | None = None
@@ -45,7 +46,7 @@ class Member:
     failures: int = 0
     capacity_tokens: int | None = None  # the last that the engine told
     models: tuple[str, ...] | None = None  # likewise
-    generation: float | None = None  # likewise
+    served: ServedTokens = field(default_factory=ServedTokens)  # likewise
     started_at: float | None = None  # likewise
     slots: int | None = None  # what the engine told when it came up
     own_slots: int | None = None  # what is said of it where it is named
@@ -63,8 +64,8 @@ class Member:
 
     def restarted(self, now: Sighting) -> bool:
         """Whether the engine has begun anew since the last look."""
-        before, began = self.generation, self.started_at
-        if before is not None and now.generation is not None and now.generation < before:
+        began = self.started_at
+        if now.served.is_below(self.served):
             return True
         return began is not None and now.started_at is not None and now.started_at != began
 
@@ -74,8 +75,7 @@ class Member:
             self.capacity_tokens = seen.capacity_tokens
         if seen.models is not None:
             self.models = seen.models
-        if seen.generation is not None:
-            self.generation = seen.generation
+        self.served = seen.served.or_last(self.served)
         if seen.started_at is not None:
             self.started_at = seen.started_at
 

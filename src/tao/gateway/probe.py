@@ -10,6 +10,7 @@ import msgspec
 from tao.engines import read_slots, read_status, slots_paths
 from tao.gateway.healthpages import HealthPages
 from tao.gateway.member import Sighting
+from tao.gateway.wire import lenient
 
 PAGE_BYTES_MAX = 16 << 20
 LATE = "its health page is late, its other pages are not: the engine is busy"
@@ -53,7 +54,7 @@ class HttpProbe:
             True,
             "healthy",
             capacity_tokens=told.capacity_tokens,
-            generation=told.served_tokens,
+            served=told.served,
             started_at=told.started_at,
             engine=told.engine,
             models=models,
@@ -70,7 +71,7 @@ class HttpProbe:
             try:
                 page, problems = await self._page(f"{base_url}{path}", bound)
                 document = None if problems else msgspec.json.decode(page)
-            except (aiohttp.ClientError, OSError, TimeoutError, msgspec.DecodeError, RecursionError):
+            except (aiohttp.ClientError, OSError, TimeoutError, *lenient.MALFORMED_JSON):
                 continue
             if document is not None:
                 return read_slots(seen.engine, document, seen.ranks)
@@ -88,7 +89,7 @@ class HttpProbe:
             return None
         try:
             listed = msgspec.json.decode(page, type=_Models).data
-        except msgspec.DecodeError:
+        except lenient.MALFORMED_JSON:
             return None
         return tuple(dict.fromkeys(model.id for model in listed)) or None
 

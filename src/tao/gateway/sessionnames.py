@@ -1,10 +1,12 @@
 """What an engine calls a session, and which session it means by that.
 
-The gateway names sessions towards engines by its own ids, which no two sessions share. A client that puts an id into the
-body has the engine use that one instead; where two sessions use the same, it tells nothing of either. Bounded: the name
-unused for longest goes first. It must not know HTTP or blocks.
+The gateway names sessions towards engines by its own ids, which no two sessions share, behind a mark that is drawn at its
+start: no client can guess such a name, and what another gateway, or this one before its restart, has named is not taken for
+a session of today. A client that puts an id into the body has the engine use that one instead; where two sessions use the
+same, it tells nothing of either. Bounded: the name unused for longest goes first. It must not know HTTP or blocks.
 """
 
+import secrets
 from collections import OrderedDict
 from typing import Protocol
 
@@ -15,6 +17,8 @@ from tao.gateway.wire.sessions import Resolution
 
 HEADER = b"x-session-id"
 """vLLM echoes it as the `session_id` of stored blocks; an id in the body comes before it. SGLang knows that one only."""
+
+MARK_BYTES = 8
 
 
 class SessionNamer(Protocol):
@@ -40,10 +44,11 @@ class NoNames:
 
 
 class SessionNames:
-    """Names that clients gave, by name and by session."""
+    """Names that clients gave, by name and by session, and those that the gateway gives. `mark`: None draws one."""
 
-    def __init__(self, names_max: int) -> None:
+    def __init__(self, names_max: int, mark: str | None = None) -> None:
         self._names_max = names_max
+        self._mark = (mark or secrets.token_hex(MARK_BYTES)) + ":"
         self._session_of: OrderedDict[str, SessionId | None] = OrderedDict()
         self._name_of: dict[SessionId, str] = {}
 
@@ -67,16 +72,22 @@ class SessionNames:
         return spoiled
 
     def session(self, name: str) -> SessionId | None:
-        """Whom an engine means by a name; None where it may be several. A name that no client gave is an id of ours."""
-        return self._session_of.get(name, SessionId(name))
+        """Whom an engine means by a name; None where it may be several, or nobody here."""
+        if self.is_ours(name):
+            return SessionId(name.removeprefix(self._mark))
+        return self._session_of.get(name)
 
-    def is_clients(self, name: str) -> bool:
-        """Whether a client gave this name."""
-        return name in self._session_of
+    def is_ours(self, name: str) -> bool:
+        """Whether this gateway has given the name: not a client, nor another gateway or one before this."""
+        return name.startswith(self._mark)
+
+    def given(self, session: SessionId) -> str:
+        """The name that the gateway gives a session."""
+        return self._mark + session
 
     def name(self, session: SessionId) -> str:
         """What engines call a session."""
-        return self._name_of.get(session, session)
+        return self._name_of.get(session) or self.given(session)
 
     def _spoil(self, name: str) -> None:
         session = self._session_of[name]

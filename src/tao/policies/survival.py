@@ -97,13 +97,22 @@ class Return:
     told_tokens: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Booked:
+    """A turn in flight: the tokens that it is taken to compute there, and what it comes back to."""
+
+    replica: ReplicaId
+    tokens: int
+    back: Return | None
+
+
 @dataclass(slots=True)
 class CacheInflow:
     """What flows into each replica, and what each session left there when its last turn ended."""
 
     _inflow_tokens: dict[ReplicaId, int] = field(default_factory=dict)
     _left: dict[SessionId, dict[ReplicaId, Left]] = field(default_factory=dict)
-    _running: dict[TurnId, tuple[int, Return | None]] = field(default_factory=dict)
+    _running: dict[TurnId, _Booked] = field(default_factory=dict)
 
     def observe(self, view: View, fact: Fact) -> tuple[Return, int] | None:
         """Take a fact in. A return whose turn has ended comes back, with the tokens that the engine found in its cache."""
@@ -133,6 +142,9 @@ class CacheInflow:
         return (self._inflow_tokens.get(replica, 0) - left.inflow_tokens) / max(1, capacity_tokens)
 
     def _dispatched(self, view: View, fact: TurnDispatched) -> None:
+        failed = self._running.pop(fact.turn, None)
+        if failed is not None:  # elsewhere, where nothing came of it
+            self._add(failed.replica, -failed.tokens)
         replica = view.replicas[fact.replica]
         left = self.left(fact.session, replica.id)
         back = None
@@ -143,20 +155,21 @@ class CacheInflow:
             told = seen is not None and seen.source is EvidenceSource.KV_EVENTS
             back = Return(replica.id, left, fact.at, turnover, seen.tokens if seen and told else None)
             new_tokens = max(0, fact.prompt_tokens - left.tokens)
-        self._running[fact.turn] = new_tokens, back
+        self._running[fact.turn] = _Booked(replica.id, new_tokens, back)
         self._add(replica.id, new_tokens)
 
     def _settled(self, view: View, fact: TurnSettled) -> tuple[Return, int] | None:
-        booked_tokens, back = self._running.pop(fact.turn, (0, None))
-        cached_tokens = fact.cached_tokens
+        booked = self._running.pop(fact.turn, None) or _Booked(fact.replica, 0, None)
+        back, cached_tokens = booked.back, fact.cached_tokens
         found = min(fact.prompt_tokens, cached_tokens or 0)
         if fact.finished and cached_tokens is not None:
-            booked_tokens -= fact.prompt_tokens - found  # what it really computed
-            self._add(fact.replica, -booked_tokens)
+            self._add(fact.replica, fact.prompt_tokens - found - booked.tokens)  # what it really computed
+        elif not fact.finished and not fact.output_tokens:
+            self._add(fact.replica, -booked.tokens)  # refused, or gone before it had begun to answer
         self._add(fact.replica, fact.output_tokens)
         session = view.sessions.get(fact.session)
         evidence = None if session is None else session.evidence.get(fact.replica)
-        if evidence is not None:
+        if evidence is not None and (fact.finished or evidence.at == fact.at):  # else it is as old as it was
             left = Left(evidence.tokens, fact.at, self._inflow_tokens.get(fact.replica, 0))
             self._left.setdefault(fact.session, {})[fact.replica] = left
         if back is None or cached_tokens is None or not fact.finished or not back.left.tokens:

@@ -13,6 +13,9 @@ import msgspec
 
 JsonObject = Mapping[str, Any]
 
+MALFORMED_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises of foreign bytes."""
+
 _EMPTY: JsonObject = {}
 _DECODER = msgspec.json.Decoder()
 
@@ -40,7 +43,7 @@ def object_or_none(data: bytes | bytearray | memoryview) -> JsonObject | None:
     """Like `decode_object`, with None for anything that is not one JSON object."""
     try:
         value = _DECODER.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except MALFORMED_JSON:
         return None
     return value if isinstance(value, dict) else None
 

@@ -4,7 +4,7 @@ A session's *main line* is the chain of prompts that extend one another. The rul
 
 1. The client says so: an auxiliary or compaction request is a side turn, a "context was compacted" header is
 a reset. 2. First turn of the session: main. 3. It shares at least half of the main line's messages, by size
-(an extension, a retry, an edited tail): main. 4. It extends another remembered line of the session: main if
+(an extension, a retry, an edited tail): main. 4. It extends another remembered line of the session: reset if
 that line is the longer one (the client is back on it),
    else a side turn (a sub-agent, a second title request).
 5. Same root (model, tools, system prompt), yet most of the history is gone: reset (compaction, a cleared
@@ -150,7 +150,8 @@ class SessionLines:
             self.others.pop(index)
             self._remember(main)
             self.main = Line.of(chain)
-            return Continuation(TurnKind.MAIN, shared, "back on a longer line of the session")
+            # For the cache it is another context than the one before, so nothing that was known of that one counts.
+            return Continuation(TurnKind.RESET, shared, "back on a longer line of the session")
         return None
 
     def _off(self, main: Line, chain: PromptChain) -> Continuation:
