@@ -39,7 +39,9 @@ def commit() -> str:
     being written are no difference.
     """
     named = _git("describe", "--always")
-    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!benchmarks/results", ":!docs")
+    changed = _git(
+        "status", "--porcelain", "--untracked-files=no", "--", ".", ":!benchmarks/results", ":!docs"
+    )
     return f"{named}-dirty" if named and changed else named or "unknown"
 
 

@@ -12,12 +12,14 @@ from tao.enginemodel.profile import parse_profile
 QWEN = "qwen3-32b-tp2-h100"
 GLM = "glm-4.7-tp8-h100"
 FLASH = "deepseek-v4-flash-tp4-h100"
+SMALL = "cpu-small"
 FILE = Path(__file__).parents[2] / "src/tao/enginemodel/profiles" / f"{QWEN}.toml"
 
 
 def test_packaged_profiles_and_their_capacities() -> None:
-    assert profile_names() == (FLASH, GLM, QWEN)
-    assert [load_profile(name).kv_tokens for name in (QWEN, GLM, FLASH)] == [320_000, 1_000_000, 4_000_000]
+    assert profile_names() == (SMALL, FLASH, GLM, QWEN)
+    capacities = [load_profile(name).kv_tokens for name in (QWEN, GLM, FLASH, SMALL)]
+    assert capacities == [320_000, 1_000_000, 4_000_000, 4_096]
     for name in profile_names():
         profile = load_profile(name)
         assert profile.name == name
@@ -86,7 +88,7 @@ def test_a_file_with_a_byte_order_mark(tmp_path: Path) -> None:
 
 
 def test_unknown_names_and_missing_files(tmp_path: Path) -> None:
-    with pytest.raises(ProfileError, match="unknown profile 'nope'; known: deepseek"):
+    with pytest.raises(ProfileError, match="unknown profile 'nope'; known: cpu-small, deepseek"):
         load_profile("nope")
     with pytest.raises(ProfileError, match="cannot be read"):
         load_profile(str(tmp_path / "none.toml"))
