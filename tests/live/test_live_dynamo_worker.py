@@ -70,7 +70,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 async def _answered(module: ModuleType, fake: FakeReplica, *, stopped: bool = False) -> list[dict[str, Any]]:
-    engine, config = await module.Replica.from_args([fake.url, "32", "5120"])
+    engine, config = await module.Replica.from_args([fake.url, "32", "5120", fake.url])
     assert (config.model_name, config.served_model_name) == ("/models/tiny", "tiny")
     told = (await engine.start(1)).llm
     assert (told.context_length, told.kv_cache_block_size, told.total_kv_blocks) == (4096, 32, 160)

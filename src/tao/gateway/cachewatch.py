@@ -10,7 +10,7 @@ from it.
 import asyncio
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import structlog
 import zmq
@@ -41,8 +41,8 @@ from tao.gateway.driver import Driver
 from tao.gateway.exchange import ClientRequest
 from tao.gateway.kvsources import FoundSources, SourceFinder
 from tao.gateway.sessionnames import HEADER, SessionNames
-from tao.gateway.unnamed import Ended, Served
-from tao.gateway.watchedcache import NOT_ASKED, Watched, described
+from tao.gateway.unnamed import Ended, Served, new_tokens
+from tao.gateway.watchedcache import NOT_ASKED, Watched, counted, described
 from tao.gateway.wire import lenient
 from tao.gateway.wire.requests import ParsedRequest
 from tao.gateway.wire.sessions import Resolution
@@ -139,16 +139,8 @@ class CacheWatch:
     def figures(self) -> Iterator[tuple[ReplicaId, Mapping[str, float]]]:
         """Of each watched replica: counts since the start and sizes, by name, summed over its ranks."""
         for watched in self._watched.values():
-            followers = [stream.follower for stream in watched.streams]
-            if followers:
-                sums: dict[str, float] = {}
-                for follower in followers:
-                    counted = asdict(follower.figures) | {"blocks": follower.index.blocks}
-                    for name, count in counted.items():
-                        sums[name] = sums.get(name, 0) + count
-                sums["recognised"] = watched.unnamed.recognised
-                sums["unrecognised"] = watched.unnamed.unrecognised
-                yield watched.replica, {"live": float(watched.live), **sums}
+            if watched.streams:
+                yield watched.replica, counted(watched)
 
     # --- inside: replicas -------------------------------------------------------------------------------------------
 
@@ -246,9 +238,8 @@ class CacheWatch:
         watched.dirty[served.session] = None
         if not watched.echoes and served.line is not None:
             self._look_for(watched, served, usage)
-        if (
-            _new_tokens(usage) >= STORES_TOKENS_MIN and len(watched.streams) == 1
-        ):  # else: who knows which rank
+        is_one_rank = len(watched.streams) == 1  # of several, who knows which
+        if is_one_rank and new_tokens(usage) >= STORES_TOKENS_MIN:
             watched.streams[0].follower.expect(served.since, asyncio.get_running_loop().time())
 
     def _stopped(self, turn: TurnId) -> None:
@@ -279,8 +270,7 @@ class CacheWatch:
 
     def _recognise_none(self, watched: Watched) -> None:
         """What was stored before the cache was emptied, or told and lost, is nobody's: nor are the turns' of that time."""
-        for ended in list(watched.unnamed):
-            watched.unnamed.drop(ended.session)
+        watched.unnamed.clear()
         for turn, served in self._turns.items():
             if served.replica == watched.replica:
                 self._turns[turn] = replace(served, line=None)
@@ -305,13 +295,12 @@ class CacheWatch:
         if any(stream.follower.voided for stream in watched.streams):
             self._recognise_none(watched)
         self._recognise(watched, now)
-        cleared = False
-        lost: str | None = None
+        heard = [stream.follower.take_heard() for stream in watched.streams]
+        cleared = any(each.cleared for each in heard)
+        lost = next((each.lost for each in heard if each.lost is not None), None)
         sessions, watched.dirty = watched.dirty, {}
-        for stream in watched.streams:
-            heard = stream.follower.take_heard()
-            cleared, lost = cleared or heard.cleared, lost or heard.lost
-            sessions |= dict.fromkeys(filter(None, map(self.names.session, heard.tokens)))
+        for each in heard:
+            sessions |= dict.fromkeys(filter(None, map(self.names.session, each.tokens)))
         at = self._driver.clock.now()
         if cleared:
             self._log.info("the cache of a replica was emptied", replica=watched.replica)
@@ -359,11 +348,3 @@ class CacheWatch:
                 self._driver.feed(event)
         finally:
             self._telling = False
-
-
-def _new_tokens(usage: Usage | None) -> int:
-    """Those that a turn must have computed. Of a prompt of which nobody says how much was cached, that may be none."""
-    if usage is None:
-        return 0
-    cached_tokens = usage.prompt_tokens if usage.cached_tokens is None else usage.cached_tokens
-    return usage.prompt_tokens - cached_tokens + usage.output_tokens

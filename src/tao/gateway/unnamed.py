@@ -90,6 +90,14 @@ class Ended:
         return (start, whole) if had_all_but_the_last else (start,), ends
 
 
+def new_tokens(usage: Usage | None) -> int:
+    """Those that a turn must have computed. Of a prompt of which nobody says how much was cached, that may be none."""
+    if usage is None:
+        return 0
+    cached_tokens = usage.prompt_tokens if usage.cached_tokens is None else usage.cached_tokens
+    return usage.prompt_tokens - cached_tokens + usage.output_tokens
+
+
 class Unnamed:
     """The turns of one replica whose blocks are looked for, one a session. `recognised`, `unrecognised`: turns so far."""
 
@@ -115,6 +123,11 @@ class Unnamed:
         """Look no more: it was found, its context starts afresh, or it is over."""
         self._waiting.pop(session, None)
         self._looks.pop(session, None)
+
+    def clear(self) -> None:
+        """Look for none of them any more."""
+        self._waiting.clear()
+        self._looks.clear()
 
     def look(self, indexes: Sequence[BlockIndex], heard_at: float | None) -> None:
         """Tie to their sessions the blocks of the turns that can be told; give up those that were looked for enough.

@@ -70,6 +70,18 @@ class Watched:
         return max((tokens for tokens in known if tokens is not None), default=None)
 
 
+def counted(watched: Watched) -> dict[str, float]:
+    """Counts since the start and sizes, by name, summed over its ranks."""
+    sums: dict[str, float] = {"live": float(watched.live)}
+    for stream in watched.streams:
+        follower = stream.follower
+        for name, count in (asdict(follower.figures) | {"blocks": follower.index.blocks}).items():
+            sums[name] = sums.get(name, 0) + count
+    sums["recognised"] = watched.unnamed.recognised
+    sums["unrecognised"] = watched.unnamed.unrecognised
+    return sums
+
+
 def described(watched: Watched) -> dict[str, object]:
     """What is known of a replica's streams, as JSON-ready data."""
     return {
