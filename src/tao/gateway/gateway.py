@@ -217,7 +217,7 @@ class Gateway:
             await self._models(request, client)
         elif request.path == "/" and request.method in {"GET", "HEAD"}:
             await answer(client, 200, JSON, msgspec.json.encode({"service": "tao", "see": "/state"}))
-        elif request.path.startswith("/v1/") or request.path in {"/tokenize", "/detokenize"}:
+        elif _is_for_engines(request.path):
             await self._pass_through(request, client, dialect)
         else:
             await refuse(
@@ -301,6 +301,18 @@ class Gateway:
             await asyncio.sleep(EXPIRY_SECONDS)
             with contextlib.suppress(Exception):
                 self._turns.expire()
+
+
+def _is_for_engines(path: str) -> bool:
+    """Whether a request that TAO has no page for passes through. Raises `MalformedRequestError` for dot segments: whoever
+    resolves them on the way takes the path for another one, outside of `/v1/` perhaps.
+    """
+    if not path.startswith("/v1/"):
+        return path in {"/tokenize", "/detokenize"}
+    segments = [segment for segment in path.split("/") if segment]
+    if not {".", ".."}.isdisjoint(segments):
+        raise MalformedRequestError("the path has a segment '.' or '..'; send the path that is meant")
+    return segments[1:2] != ["tao"]
 
 
 async def _end(client: Client, dialect: Dialect) -> None:
