@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 from aiohttp import web
-from fake_engine import Asked, fake_engine, says, silent, usage
+from fake_engine import Asked, begin_stream, event, fake_engine, says, silent, usage
 from gateway_kit import fronted, until, words
 
 from tao.core.events import TurnFailed
@@ -104,5 +104,27 @@ async def test_half_an_answer_at_the_bound_is_visibly_cut() -> None:
                 await anext(pieces)
         with pytest.raises(httpx.RemoteProtocolError):
             await waiting
+        (failed,) = front.events(TurnFailed)
+        assert "shutting down" in failed.cause
+
+
+async def test_half_an_event_at_the_bound_is_only_cut() -> None:
+    half = event({"content": "a"}) + b'data: {"choices":[{"del'
+
+    async def half_an_event(asked: Asked) -> web.StreamResponse:
+        response = await begin_stream(asked)
+        await response.write(half)
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with fake_engine(default=half_an_event) as engine, fronted(engine.url) as front:
+        got = b""
+        async with front.streaming(session="s") as stream:
+            pieces = stream.aiter_raw()
+            while got != half:
+                got += await anext(pieces)
+            front.gateway.cut_off()
+            with pytest.raises(httpx.RemoteProtocolError):
+                await anext(pieces)
         (failed,) = front.events(TurnFailed)
         assert "shutting down" in failed.cause
