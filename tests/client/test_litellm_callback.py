@@ -136,6 +136,31 @@ def test_open_calls_are_bounded() -> None:
     callback._events.close()
 
 
+def test_an_id_that_several_sessions_had_open_at_a_time_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some models number their calls afresh in each answer; whose such a call is, its result does not tell."""
+    events, told = ToolEvents("http://127.0.0.1:9"), list[dict[str, Any]]()
+    monkeypatch.setattr(events.sender, "send", told.append)
+    callback = LiteLLMToolEvents(events)
+    numbered = ("functions.bash:0", "bash")
+    for session in ("a", "b"):
+        callback.log_success_event({}, answer(session, numbered, (f"own-{session}", "read")), None, None)
+    callback.log_pre_api_call("m", results(numbered[0], "own-a"), {})
+    callback.log_success_event({}, answer("a", numbered), None, None)
+    callback.log_pre_api_call("m", results(numbered[0], "own-b"), {})
+    ends = [(event["session"], event["call_id"]) for event in told if event["event"] == "end"]
+    assert ends == [("a", "own-a"), ("b", "own-b")], "the last result was b's, while a's tool runs"
+
+
+def test_an_id_that_one_session_uses_again_ends_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    events, told = ToolEvents("http://127.0.0.1:9"), list[dict[str, Any]]()
+    monkeypatch.setattr(events.sender, "send", told.append)
+    callback = LiteLLMToolEvents(events)
+    for session in ("a", "a", "b"):
+        callback.log_success_event({}, answer(session, ("functions.bash:0", "bash")), None, None)
+        callback.log_pre_api_call("m", results("functions.bash:0"), {})
+    assert [event["session"] for event in told if event["event"] == "end"] == ["a", "a", "b"]
+
+
 def test_without_litellm_the_error_names_it() -> None:
     with pytest.raises(ImportError, match="litellm"):
         tool_callback(ToolEvents("http://127.0.0.1:9"))

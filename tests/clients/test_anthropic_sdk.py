@@ -134,6 +134,16 @@ async def test_a_cut_stream_is_an_error_of_the_sdk() -> None:
             [event async for event in stream]
 
 
+async def test_half_an_event_is_an_error_of_the_sdk() -> None:
+    half = b'event: message_start\ndata: {"type":"mess'
+    async with fake_engine(default=cuts(half)) as engine, fronted(engine.url) as front, sdk(front) as client:
+        stream = await client.messages.create(
+            model=MODEL, max_tokens=8, messages=[{"role": "user", "content": "hello"}], stream=True
+        )
+        with pytest.raises(Exception, match="peer closed connection"):  # of whichever HTTP client it uses
+            [event async for event in stream]
+
+
 async def test_errors_reach_the_sdk_as_its_own() -> None:
     async with scene() as (client, _):
         messages: Any = [{"role": "user", "content": "hello"}]

@@ -6,6 +6,7 @@ from typing import Any
 
 import openai
 import pytest
+from fake_engine import cuts, event, fake_engine
 from gateway_kit import MODEL, Front, emulated, fronted, until, words
 
 from tao.core.events import TurnFinished, TurnKind
@@ -215,6 +216,22 @@ async def test_a_stated_session_id() -> None:
             )
         (session,) = await front.sessions()
         assert session.endswith("/fix-issue-17")
+
+
+@pytest.mark.parametrize(
+    ("half", "error"), [(b"", "the engine broke off"), (b'data: {"choices":[{"del', "Connection error")]
+)
+async def test_a_cut_stream_is_an_error_of_the_sdk(half: bytes, error: str) -> None:
+    """Behind half an event as well, where its own error would be one of JSON."""
+    async with (
+        fake_engine(default=cuts(event({"content": "a"}) + half)) as engine,
+        fronted(engine.url) as front,
+        openai.AsyncOpenAI(base_url=f"{front.url}/v1", api_key="key-1", max_retries=0) as client,
+    ):
+        messages: Any = [{"role": "user", "content": "hello"}]
+        stream = await client.chat.completions.create(model=MODEL, messages=messages, stream=True)
+        with pytest.raises(openai.APIError, match=error):
+            [chunk async for chunk in stream]
 
 
 async def test_errors_reach_the_sdk_as_its_own() -> None:

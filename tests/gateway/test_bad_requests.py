@@ -14,6 +14,7 @@ from tao.core.ports import Hold, Place, View
 from tao.core.session import Session, Turn
 from tao.gateway.config import Limits
 from tao.policies import make_policy
+from tests.gateway_http.wire_kit import exchange, post
 
 MESSAGES = [{"role": "user", "content": "hello"}]
 JSON = {"content-type": "application/json"}
@@ -135,6 +136,39 @@ async def test_what_is_not_there() -> None:
         assert unknown.status_code == 404
         assert unknown.json()["error"] == "no open session is named 'nobody'; /state lists them"
         assert engine.asked == []
+
+
+async def test_what_is_for_tao_reaches_no_engine() -> None:
+    """Least of all with the operators' token."""
+    async with fake_engine() as engine, fronted(engine.url, admin_token="operator") as front:
+        headers = {"authorization": "Bearer operator"}
+        for path in ("/v1/tao/replicas/", "/v1/tao/replicas/add", "/v1/tao", "/v1//tao/replicas"):
+            answer = await front.http.post(path, json={}, headers=headers)
+            assert answer.status_code == 404, path
+            assert f"TAO has nothing at {path}" in error_of(answer)["message"]
+        for method, path in (
+            ("DELETE", "/v1/tao/replicas"),
+            ("GET", "/v1/tao/tools"),
+            ("PUT", "/v1/tao/flush"),
+        ):
+            answer = await front.http.request(method, path, headers=headers)
+            assert answer.status_code == 405, path
+            assert error_of(answer)["message"] == f"{path} takes POST, not {method}"
+        assert engine.asked == []
+
+
+async def test_a_path_that_leads_elsewhere_reaches_no_engine() -> None:
+    """Where a router stands before the engine, it resolves dot segments, and there are pages that need a token here."""
+    paths = (b"/v1/../flush_cache", b"/v1/%2e%2E/flush_cache", b"/v1/..%2fflush_cache", b"/v1/.", b"/v1/x/..")
+    async with fake_engine() as engine, fronted(engine.url) as front:
+        host, _, port = front.url.removeprefix("http://").partition(":")
+        for path in paths:
+            answer = await exchange((host, int(port)), post(target=path))
+            assert answer.startswith(b"HTTP/1.1 400"), path
+            assert b"the path has a segment '.' or '..'" in answer
+        assert engine.asked == []
+        dotted = await exchange((host, int(port)), post(target=b"/v1/files/.hidden..txt"))
+        assert dotted.startswith(b"HTTP/1.1 200")
 
 
 async def test_a_request_with_garbage_in_its_headers_is_served() -> None:

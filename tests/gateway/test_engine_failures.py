@@ -96,6 +96,18 @@ async def test_a_cut_anthropic_stream_ends_with_its_error_event() -> None:
         assert (document["type"], document["error"]["type"]) == ("error", "api_error")
 
 
+@pytest.mark.parametrize("ask_usage", [True, False])
+async def test_a_stream_that_is_cut_in_the_middle_of_an_event_is_only_cut(ask_usage: bool) -> None:
+    """An error behind half an event would be read as part of it, and `[DONE]` as the end of a whole answer."""
+    whole, half = event({"content": "a"}), b'data: {"choices":[{"del'
+    async with fake_engine() as engine, fronted(engine.url, ask_usage=ask_usage) as front:
+        engine.then(cuts(whole, half))
+        got = await front.cut_stream("/v1/chat/completions", CHAT)
+        assert got == (whole if ask_usage else whole + half)
+        (failed,) = front.events(TurnFailed)
+        assert not failed.retryable
+
+
 async def test_a_cut_body_that_is_no_stream_is_only_cut() -> None:
     async def half(asked: Asked) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "application/json", "content-length": "100"})

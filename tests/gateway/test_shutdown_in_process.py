@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 from aiohttp import web
-from fake_engine import Asked, fake_engine, says, silent, usage
+from fake_engine import Asked, begin_stream, event, fake_engine, says, silent, usage
 from gateway_kit import fronted, until, words
 
 from tao.core.events import TurnFailed
@@ -51,6 +51,19 @@ async def test_a_drain_without_turns_is_over_at_once() -> None:
         assert models.status_code == 200, "what is no turn is answered until the end"
 
 
+async def test_what_is_no_turn_may_finish_too() -> None:
+    gate = asyncio.Event()
+    async with fake_engine(default=silent(gate)) as engine, fronted(engine.url) as front:
+        passing = asyncio.ensure_future(front.http.post("/v1/embeddings", json={"model": "m"}))
+        await until(lambda: engine.now == 1)
+        draining = asyncio.ensure_future(front.gateway.drain())
+        assert (await front.http.get("/readyz")).status_code == 503, "the drain has begun"
+        assert not draining.done()
+        gate.set()
+        assert (await passing).status_code == 200
+        assert await draining is True
+
+
 async def half_an_answer(asked: Asked) -> web.StreamResponse:
     response = web.StreamResponse(headers={"content-type": "application/json", "content-length": "100"})
     await response.prepare(asked.http)
@@ -69,8 +82,7 @@ async def test_what_has_no_answer_at_the_bound_gets_a_clear_one(path: str) -> No
         body: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
         waiting = asyncio.ensure_future(front.http.post(path, json=body))
         await until(lambda: engine.now == 1)
-        drained = await front.gateway.drain()
-        assert drained is (path == "/v1/embeddings"), "only turns are waited for"
+        assert await front.gateway.drain() is False
         front.gateway.cut_off()
         answer = await waiting
         assert answer.status_code == 503
@@ -92,5 +104,27 @@ async def test_half_an_answer_at_the_bound_is_visibly_cut() -> None:
                 await anext(pieces)
         with pytest.raises(httpx.RemoteProtocolError):
             await waiting
+        (failed,) = front.events(TurnFailed)
+        assert "shutting down" in failed.cause
+
+
+async def test_half_an_event_at_the_bound_is_only_cut() -> None:
+    half = event({"content": "a"}) + b'data: {"choices":[{"del'
+
+    async def half_an_event(asked: Asked) -> web.StreamResponse:
+        response = await begin_stream(asked)
+        await response.write(half)
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with fake_engine(default=half_an_event) as engine, fronted(engine.url) as front:
+        got = b""
+        async with front.streaming(session="s") as stream:
+            pieces = stream.aiter_raw()
+            while got != half:
+                got += await anext(pieces)
+            front.gateway.cut_off()
+            with pytest.raises(httpx.RemoteProtocolError):
+                await anext(pieces)
         (failed,) = front.events(TurnFailed)
         assert "shutting down" in failed.cause

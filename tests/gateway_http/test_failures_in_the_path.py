@@ -1,6 +1,7 @@
 """Broken engines, vanished clients, slow readers: each is seen at once, and nothing piles up."""
 
 import asyncio
+import socket
 
 import pytest
 
@@ -101,6 +102,29 @@ async def test_a_refused_connection_says_so() -> None:
     async with proxied(script) as (proxy, _):
         proxy.base_url = "http://127.0.0.1:1"
         assert b"cannot connect to 127.0.0.1:1" in await exchange(proxy.address, post())
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="this system has other options")
+async def test_an_engine_that_dies_without_a_word_is_given_up_within_half_a_minute() -> None:
+    """A machine without power closes no connection, so the system has to probe; one that lives answers it by itself."""
+
+    async def script(side: EngineSide) -> None:
+        while await side.request():
+            await side.send(OK)
+
+    async with proxied(script) as (proxy, _):
+        await exchange(proxy.address, post())
+        [origin] = proxy.upstream._origins.values()
+        transport = origin.idle[0]._transport
+        assert transport is not None
+        connected = transport.get_extra_info("socket")
+        assert connected.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
+        after, period, count, unacknowledged = (
+            connected.getsockopt(socket.IPPROTO_TCP, option) for option in options
+        )
+    assert after + period * count == 30
+    assert unacknowledged == 30_000
 
 
 # --- the client leaves ----------------------------------------------------------------------------

@@ -1,12 +1,14 @@
 """The gateway's own server: framing that could be read in two ways, limits, start and stop."""
 
 import asyncio
+import contextlib
 import json
 
 import pytest
 import structlog
 
 from tao.gateway.exchange import Client, ClientRequest
+from tao.gateway.http import server
 from tao.gateway.http.asgi import App
 from tao.gateway.http.server import serving
 from tests.gateway_http.wire_kit import LIMIT, OK, EngineSide, exchange, post, proxied, raw_client
@@ -111,6 +113,25 @@ async def test_endless_headers_are_refused() -> None:
     async with proxied(ok) as (proxy, _):
         assert (await exchange(proxy.address, request + b"y" * 300_000)).startswith(b"HTTP/1.1 431")
         assert (await exchange(proxy.address, request + b"y" * 100_000 + b"\r\n\r\n")).endswith(b"ok")
+
+
+async def test_a_head_that_trickles_in_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its time counts from its first byte, not from the last one."""
+    monkeypatch.setattr(server, "HEAD_SECONDS", 0.2)
+    async with proxied(ok) as (proxy, _), raw_client(proxy.address) as client:
+        await client.send(b"GET /v1/x HTTP/1.1\r\nx: ")
+
+        async def trickle() -> None:
+            while True:
+                await client.send(b"y")
+                await asyncio.sleep(0.02)
+
+        trickling = asyncio.get_running_loop().create_task(trickle())
+        with contextlib.suppress(ConnectionError):  # closed while another byte came
+            assert await client.rest() == b""
+        trickling.cancel()
+        await asyncio.gather(trickling, return_exceptions=True)
+    assert proxy.seen == []
 
 
 class Failing:

@@ -99,6 +99,14 @@ async def test_a_fraction_done_is_a_promise_by_the_time_it_took() -> None:
         assert expected.return_at - expected.at == pytest.approx(3 * elapsed, rel=0.3)
 
 
+async def test_next_to_nothing_done_is_no_promise_without_an_end() -> None:
+    async with acting("bash") as (front, _):
+        await report(front, "start", tool="bash")
+        assert await outcome(front, "progress", fraction_done=5e-324) == "applied"
+        (expected,) = front.events(ToolExpected)
+        assert expected.return_at - expected.at == pytest.approx(1e7)
+
+
 def until_later(front: Any) -> None:
     """Wait until a model second has passed."""
     begun = front.gateway.driver.clock.now()
@@ -194,6 +202,19 @@ async def test_a_tool_that_starts_before_its_turn_has_quite_ended() -> None:
         await until(lambda: front.events(ToolExpected))
         assert await outcome(front, "end") == "applied"
         assert is_over(front)
+
+
+async def test_no_early_report_cuts_the_answer_of_its_turn() -> None:
+    gate = asyncio.Event()
+    async with fake_engine() as engine, fronted(engine.url) as front:
+        engine.then(says("a b", tools=["bash"], gate=gate, counts=usage(300, 20)))
+        running = front.chatting(session="s", stream=True)
+        await until(lambda: engine.now == 1)
+        await report(front, "start", tool="bash")
+        assert await outcome(front, "progress", fraction_done=5e-324) == "noted"
+        gate.set()
+        assert (await running).text.endswith("data: [DONE]\n\n")
+        assert len(front.events(ToolExpected)) == 1
 
 
 async def test_an_end_after_the_next_turn_has_arrived_is_late() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tao.gateway.wire.sse import SseEvent, SseParser
+from tao.gateway.wire.sse import END_BYTES_MAX, SseEvent, SseParser, ends_event
 
 LINE_BYTES_MAX = 24
 
@@ -28,6 +28,16 @@ def test_every_line_ending_at_every_split(ending: bytes) -> None:
     expected = [SseEvent(b"a", b"1"), SseEvent(b"", b"2")]
     for split in range(len(stream) + 1):
         assert parse([stream[:split], stream[split:]]) == expected
+
+
+@pytest.mark.parametrize("ending", [b"\n", b"\r\n", b"\r"])
+def test_where_an_event_ends_is_told_by_a_few_bytes(ending: bytes) -> None:
+    event = ending.join([b"event: a", b"data: 1", b"", b""])
+    stream = event * 2
+    told = {end for end in range(len(stream) + 1) if ends_event(stream[:end][-END_BYTES_MAX:])}
+    ends = {len(event), len(stream)}
+    alone = {end - 1 for end in ends} if ending == b"\r\n" else set()  # a CR ends a line, whatever follows
+    assert told == ends | alone
 
 
 def test_an_event_without_its_last_blank_line_is_kept() -> None:

@@ -24,19 +24,25 @@ def tool_callback(events: ToolEvents) -> Any:
 
 
 class LiteLLMToolEvents:
-    """The methods that LiteLLM calls; none of them raises. `open`: which session each running call belongs to."""
+    """The methods that LiteLLM calls; none of them raises.
+
+    `open`: which session each running call belongs to; None for an id that several sessions had open at a time. Some models
+    number their calls afresh in each answer, so whose such an id is cannot be told any more: their ends are not reported.
+    """
 
     def __init__(self, events: ToolEvents) -> None:
         super().__init__()
         self._events = events
-        self._open: OrderedDict[str, str] = OrderedDict()
+        self._open: OrderedDict[str, str | None] = OrderedDict()
         self._lock = threading.Lock()
 
     def log_pre_api_call(self, model: Any, messages: Any, kwargs: Any) -> None:  # noqa: ARG002
         """A request goes out: the tools whose results it carries have ended."""
         for call_id in _results(messages):
             with self._lock:
-                session = self._open.pop(call_id, None)
+                session = self._open.get(call_id)
+                if session is not None:
+                    del self._open[call_id]
             if session is not None:
                 self._events.session(session).report("end", call_id)
 
@@ -47,7 +53,9 @@ class LiteLLMToolEvents:
             return
         for call_id, tool in _calls(response_obj):
             with self._lock:
-                self._open[call_id] = session
+                unique = self._open.get(call_id, session) == session
+                self._open[call_id] = session if unique else None
+                self._open.move_to_end(call_id)
                 while len(self._open) > CALLS_MAX:
                     self._open.popitem(last=False)
             self._events.session(session).report("start", call_id, tool=tool)

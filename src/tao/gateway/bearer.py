@@ -7,7 +7,7 @@ import hmac
 from typing import Any
 
 from tao.gateway.exchange import ClientRequest
-from tao.gateway.replies import error_document
+from tao.gateway.replies import error_document, wrong_method
 from tao.gateway.wire.headers import Headers
 
 OFF = (
@@ -19,7 +19,7 @@ OFF = (
 def change_refusal(request: ClientRequest, token: str | None) -> tuple[int, dict[str, Any]] | None:
     """Status and document for a request that may not change anything; None where it may: a POST with the token."""
     if request.method != "POST":
-        return 405, error_document("method_not_allowed", f"{request.path} takes POST, not {request.method}")
+        return wrong_method(request)
     if token is None:
         return 403, error_document("admin_off", OFF)
     if not _is_authorised(request, token):

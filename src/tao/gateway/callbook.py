@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from tao.gateway.toolreports import ReportKind, ToolReport
+from tao.gateway.toolreports import SECONDS_MAX, ReportKind, ToolReport
 from tao.gateway.wire.toolcalls import ToolObservation
 from tao.traces.shell import read_command
 
@@ -175,5 +175,6 @@ def _expected_at(call: Call, report: ToolReport, now: float) -> float | None:
     if report.remaining_seconds is not None:
         return now + report.remaining_seconds
     if report.fraction_done and call.began_at is not None:
-        return now + (now - call.began_at) * (1 - report.fraction_done) / report.fraction_done
+        remaining_seconds = (now - call.began_at) * (1 - report.fraction_done) / report.fraction_done
+        return now + min(remaining_seconds, SECONDS_MAX)  # nearly nothing done would be nearly for ever
     return None

@@ -40,7 +40,7 @@ class Timeouts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Transport bounds towards the engines. Silence is measured between two pieces of an answer.
 
     `first_byte_seconds` covers the engine's own queue and prefill. `client_stall_seconds`: how long a client may leave its
-    answer unread. `drain_seconds`: how long a shutdown waits for running turns.
+    answer unread. `drain_seconds`: how long a shutdown waits for what runs.
     """
 
     connect_seconds: float = 5.0

@@ -141,8 +141,6 @@ class Driver:
         self.failure: str | None = None
         self._observers = list(observers)
         self._tickets: dict[TurnId, Ticket] = {}
-        self._idle = asyncio.Event()
-        self._idle.set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: float | None = None
         self._plans: set[asyncio.Task[None]] = set()
@@ -155,7 +153,6 @@ class Driver:
     def arrive(self, event: TurnArrived) -> Ticket:
         """Take a turn in. Its decision may be there at once."""
         ticket = self._tickets[event.turn] = Ticket(self, event.turn)
-        self._idle.clear()
         try:
             self.feed(event)
         except BaseException:
@@ -200,17 +197,6 @@ class Driver:
     def forget(self, turn: TurnId) -> None:
         """Drop a ticket."""
         self._tickets.pop(turn, None)
-        if not self._tickets:
-            self._idle.set()
-
-    async def drained(self, seconds_max: float) -> bool:
-        """Wait until the HTTP side has ended all turns; False when the bound was reached first."""
-        try:
-            async with asyncio.timeout(seconds_max):
-                await self._idle.wait()
-        except TimeoutError:
-            return False
-        return True
 
     async def close(self) -> None:
         """Stop the timer and the outstanding plan."""

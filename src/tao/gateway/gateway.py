@@ -114,6 +114,8 @@ class Gateway:
         )
         self._tasks: list[asyncio.Task[None]] = []
         self._serving: dict[asyncio.Task[Any], None] = {}
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._passed_through = 0
         self._log = structlog.get_logger("tao.gateway")
 
@@ -144,9 +146,14 @@ class Gateway:
             self._tasks.append(loop.create_task(self._watch.run()))
 
     async def drain(self) -> bool:
-        """Refuse what is held and what is new, let running turns finish. False when the bound was reached first."""
+        """Refuse turns that are held or new, let what runs finish. False when the bound was reached first."""
         self.driver.feed(ShutdownStarted(self.driver.clock.now()))
-        return await self.driver.drained(self.config.timeouts.drain_seconds)
+        try:
+            async with asyncio.timeout(self.config.timeouts.drain_seconds):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True
 
     def cut_off(self) -> None:
         """End what still runs after the drain: each client is told, or sees its answer cut."""
@@ -168,6 +175,7 @@ class Gateway:
         task = asyncio.current_task()
         assert task is not None
         self._serving[task] = None
+        self._idle.clear()
         try:
             await self._route(request, client, dialect)
         except MalformedRequestError as error:
@@ -185,6 +193,8 @@ class Gateway:
             await _end(client, dialect)
         finally:
             del self._serving[task]
+            if not self._serving:
+                self._idle.set()
 
     async def _route(self, request: ClientRequest, client: Client, dialect: Dialect) -> None:
         if dialect.generates:
@@ -207,7 +217,7 @@ class Gateway:
             await self._models(request, client)
         elif request.path == "/" and request.method in {"GET", "HEAD"}:
             await answer(client, 200, JSON, msgspec.json.encode({"service": "tao", "see": "/state"}))
-        elif request.path.startswith("/v1/") or request.path in {"/tokenize", "/detokenize"}:
+        elif _is_for_engines(request.path):
             await self._pass_through(request, client, dialect)
         else:
             await refuse(
@@ -291,6 +301,18 @@ class Gateway:
             await asyncio.sleep(EXPIRY_SECONDS)
             with contextlib.suppress(Exception):
                 self._turns.expire()
+
+
+def _is_for_engines(path: str) -> bool:
+    """Whether a request that TAO has no page for passes through. Raises `MalformedRequestError` for dot segments: whoever
+    resolves them on the way takes the path for another one, outside of `/v1/` perhaps.
+    """
+    if not path.startswith("/v1/"):
+        return path in {"/tokenize", "/detokenize"}
+    segments = [segment for segment in path.split("/") if segment]
+    if not {".", ".."}.isdisjoint(segments):
+        raise MalformedRequestError("the path has a segment '.' or '..'; send the path that is meant")
+    return segments[1:2] != ["tao"]
 
 
 async def _end(client: Client, dialect: Dialect) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tao.core.commands import DispatchTurn, Refusal
 from tao.core.ids import SessionId
-from tao.gateway.exchange import Client, RawHeaders
+from tao.gateway.exchange import Client, ClientRequest, RawHeaders
 from tao.gateway.wire.dialects import Dialect
 from tao.gateway.wire.refusals import Problem, error_event, refusal
 
@@ -91,6 +91,11 @@ def decision_headers(session: SessionId, outcome: DispatchTurn) -> RawHeaders:
 def error_document(kind: str, message: str) -> dict[str, Any]:
     """An error at a path of TAO's own: `Error` in the OpenAPI document."""
     return {"error": {"message": message, "type": kind}}
+
+
+def wrong_method(request: ClientRequest) -> tuple[int, dict[str, Any]]:
+    """Status and document for anything but a POST where TAO takes nothing else."""
+    return 405, error_document("method_not_allowed", f"{request.path} takes POST, not {request.method}")
 
 
 def decision_comment(outcome: DispatchTurn) -> bytes:

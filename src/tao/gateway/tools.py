@@ -19,7 +19,7 @@ from tao.core.session import Session
 from tao.gateway.callbook import Call, CallBook, ConflictError, TooManyCallsError, UnknownCallError
 from tao.gateway.driver import Driver
 from tao.gateway.exchange import Client, ClientRequest
-from tao.gateway.replies import JSON, answer, error_document
+from tao.gateway.replies import JSON, answer, error_document, wrong_method
 from tao.gateway.toolreports import (
     ReportKind,
     ToolReport,
@@ -74,10 +74,14 @@ class ToolService:
 
     def reader(self, request: ClientRequest) -> Reader | None:
         """How to read the request; None where it is no tool report."""
-        return PATHS.get(request.path) if request.method == "POST" else None
+        return PATHS.get(request.path)
 
     async def serve(self, request: ClientRequest, read: Reader, client: Client) -> None:
         """Answer one report."""
+        if request.method != "POST":
+            status, document = wrong_method(request)
+            await answer(client, status, JSON, msgspec.json.encode(document))
+            return
         headers = Headers(request.headers)
         event = "unread"
         try:

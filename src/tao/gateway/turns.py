@@ -18,6 +18,7 @@ from tao.gateway.config import GatewayConfig
 from tao.gateway.driver import Driver, Ticket
 from tao.gateway.exchange import Answer, BrokenError, Client, ClientRequest, UnreachableError, Upstream
 from tao.gateway.fleet import Fleet
+from tao.gateway.outgoing import Outgoing
 from tao.gateway.replies import (
     REFUSALS,
     content_of,
@@ -26,7 +27,6 @@ from tao.gateway.replies import (
     held_headers,
     refuse,
     session_headers,
-    takes_events,
 )
 from tao.gateway.sessionnames import SessionNamer
 from tao.gateway.tools import ToolService, core_call
@@ -36,7 +36,7 @@ from tao.gateway.wire.facts import ResponseFacts
 from tao.gateway.wire.headers import Headers
 from tao.gateway.wire.identity import IdentitySource
 from tao.gateway.wire.observers import ResponseObserver, observe_response
-from tao.gateway.wire.refusals import Problem, error_event, keep_alive
+from tao.gateway.wire.refusals import Problem, keep_alive
 from tao.gateway.wire.requests import ParsedRequest
 from tao.gateway.wire.sessions import Resolution, SessionIndex
 from tao.gateway.wire.tokens import TokenEstimator, output_tokens
@@ -247,12 +247,13 @@ class TurnService:
             await turn.client.start(answer.status, (*answer.headers, *told))
         else:
             await turn.client.send(decision_comment(outcome))
+        out = Outgoing(turn.client, turn.dialect, answer)
         try:
-            await self._pump(turn, answer, observer)
+            await self._pump(turn, answer, observer, out)
         except asyncio.CancelledError:
             if self.cutting:
                 turn.ticket.failed(CUT_OFF, retryable=False)
-                await self._break_off(turn, answer, CUT_OFF)
+                await out.break_off(CUT_OFF)
             elif (facts := observer.close()).complete:
                 # It had its answer and hung up before the engine ended the body, as Codex does.
                 self._conclude(turn, outcome, answer, facts)
@@ -261,17 +262,17 @@ class TurnService:
             self._log.warning("the engine broke off", replica=outcome.replica, turn=turn.id, error=str(error))
             self._fleet.suspect(outcome.replica)
             turn.ticket.failed(str(error), retryable=False)
-            await self._break_off(turn, answer, f"the engine broke off: {error}")
+            await out.break_off(f"the engine broke off: {error}")
             return
         self._conclude(turn, outcome, answer, observer.close())
         await turn.client.finish()
 
-    async def _pump(self, turn: _Turn, answer: Answer, observer: ResponseObserver) -> None:
+    async def _pump(self, turn: _Turn, answer: Answer, observer: ResponseObserver, out: Outgoing) -> None:
         told = 0
         async for chunk in answer.chunks():
             early = turn.parsed.stream and not told and not answer.complete
             if early:  # what a client waits for leaves before it is looked at
-                await turn.client.send(chunk)
+                await out.send(chunk)
                 await asyncio.sleep(0)
             observer.feed(chunk)
             seen = observer.output_deltas
@@ -282,7 +283,7 @@ class TurnService:
                 turn.ticket.progress(seen)
                 told = seen
             if not early:
-                await turn.client.send(chunk)
+                await out.send(chunk)
 
     def _conclude(self, turn: _Turn, outcome: DispatchTurn, answer: Answer, facts: ResponseFacts) -> None:
         if answer.status >= 400 or facts.error is not None:
@@ -338,12 +339,6 @@ class TurnService:
         cause = observer.close().error or f"the engine answered with status {answer.status}"
         turn.ticket.failed(cause, retryable=False)
         await refuse(turn.client, turn.dialect, Problem.UPSTREAM_FAILED, cause)
-
-    async def _break_off(self, turn: _Turn, answer: Answer, message: str) -> None:
-        """An event stream ends with an error event; anything else is visibly cut."""
-        if takes_events(answer.headers):
-            await turn.client.send(error_event(turn.dialect, Problem.UPSTREAM_FAILED, message))
-        turn.client.abort()
 
     def _end_session_if_due(self, turn: _Turn) -> None:
         if turn.resolution.identity.source is IdentitySource.ANONYMOUS or turn.resolution.hints.final:

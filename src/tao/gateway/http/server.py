@@ -37,6 +37,7 @@ class BoundedHeadProtocol(HttpToolsProtocol):
     _stalled: asyncio.TimerHandle | None = None
     _in_head = True
     _head_bytes = 0
+    _head_due: float | None = None
     _received = b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -86,6 +87,7 @@ class BoundedHeadProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._in_head = True
         self._head_bytes = 0
+        self._head_due = None
         super().on_message_complete()
 
     def _should_upgrade(self) -> bool:
@@ -115,10 +117,15 @@ class BoundedHeadProtocol(HttpToolsProtocol):
 
     def _expect_head(self) -> None:
         """Close the connection where no head is complete in time; uvicorn's own timer starts after an answer."""
-        if not self._answering:
-            self._unset_keepalive_if_required()
-            seconds = HEAD_SECONDS if self._head_bytes else KEEP_ALIVE_SECONDS
-            self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
+        if self._answering:
+            return
+        self._unset_keepalive_if_required()
+        seconds: float = KEEP_ALIVE_SECONDS
+        if self._head_bytes:  # counted from the first of them, however slowly the others come
+            now = self.loop.time()
+            self._head_due = self._head_due or now + HEAD_SECONDS
+            seconds = max(0.0, self._head_due - now)
+        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
 
     def _refuse_head(self) -> None:
         self.transport.write(

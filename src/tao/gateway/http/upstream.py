@@ -6,6 +6,8 @@ whether a turn goes elsewhere is decided above. It must not know sessions or dia
 """
 
 import asyncio
+import contextlib
+import socket
 import ssl
 from collections import deque
 from collections.abc import AsyncIterator
@@ -24,6 +26,20 @@ STALE_SECONDS = 1.0
 IDLE_SECONDS = 4.0
 """How long an unused connection is kept; engines on uvicorn close theirs after 5 s."""
 IDLE_CONNECTIONS_MAX = 256
+DEAD_SECONDS = 30
+"""A peer that acknowledges nothing for so long is dead. One that lives does, however long its engine is silent."""
+PROBE_AFTER_SECONDS = 10
+PROBE_PERIOD_SECONDS = 5
+
+_SOCKET_OPTIONS = (
+    (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
+    (socket.IPPROTO_TCP, "TCP_KEEPIDLE", PROBE_AFTER_SECONDS),
+    (socket.IPPROTO_TCP, "TCP_KEEPALIVE", PROBE_AFTER_SECONDS),  # the same on macOS
+    (socket.IPPROTO_TCP, "TCP_KEEPINTVL", PROBE_PERIOD_SECONDS),
+    (socket.IPPROTO_TCP, "TCP_KEEPCNT", (DEAD_SECONDS - PROBE_AFTER_SECONDS) // PROBE_PERIOD_SECONDS),
+    # While a request is not acknowledged no probe goes out, so that has a bound of its own.
+    (socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", DEAD_SECONDS * 1000),
+)
 
 
 @dataclass(slots=True)
@@ -86,7 +102,7 @@ class HttpUpstream:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._timeouts.connect_seconds):
-                _, connection = await loop.create_connection(
+                transport, connection = await loop.create_connection(
                     EngineConnection, origin.host, origin.port, ssl=origin.tls
                 )
         except TimeoutError:
@@ -94,6 +110,7 @@ class HttpUpstream:
             raise UnreachableError(f"no connection to {_shown(origin)} within {bound:g} s") from None
         except OSError as error:
             raise UnreachableError(f"cannot connect to {_shown(origin)}: {error.strerror or error}") from None
+        _notice_death(transport.get_extra_info("socket"))
         return connection
 
     async def _exchange(
@@ -215,6 +232,15 @@ class HttpAnswer:
         self._patience.end()
         self._exchange.close()
         self._upstream.keep(self._origin, self._connection)
+
+
+def _notice_death(connected: socket.socket) -> None:
+    """Have the system end a connection whose peer is dead without having closed it: no power, no network."""
+    for level, name, value in _SOCKET_OPTIONS:
+        option = getattr(socket, name, None)
+        if option is not None:
+            with contextlib.suppress(OSError):  # known to Python and not to the system
+                connected.setsockopt(level, option, value)
 
 
 def _parse_origin(base_url: str) -> _Origin:

@@ -8,6 +8,8 @@ on where the bytes were split. Source: WHATWG HTML, section 9.2.6. It must not k
 from typing import NamedTuple
 
 LINE_BYTES_MAX = 1 << 20
+END_BYTES_MAX = 4
+"""Of what ends an event: two ends of lines."""
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -17,6 +19,11 @@ class SseEvent(NamedTuple):
 
     name: bytes
     data: bytes
+
+
+def ends_event(tail: bytes) -> bool:
+    """Whether a stream whose last `END_BYTES_MAX` bytes are these has come to the end of an event."""
+    return tail.replace(b"\r\n", b"\n").replace(b"\r", b"\n").endswith(b"\n\n")
 
 
 class SseParser:
