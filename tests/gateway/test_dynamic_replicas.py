@@ -96,6 +96,8 @@ async def test_what_is_wrong_with_a_change_is_named(
 ) -> None:
     async with fake_engine() as engine, fronted(engine.url, admin_token=TOKEN) as front:
         answer = await front.http.post(f"/v1/tao/replicas{path}", content=body, headers=BEARER)
+        ("", b'{"url": "http://a:1\xff"}', 400, "malformed_request"),
+        ("/remove", b'{"replica": "\xff"}', 400, "malformed_request"),
         assert answer.status_code == code
         assert says_what in answer.text
         wrong_method = await front.http.put("/v1/tao/replicas", headers=BEARER)

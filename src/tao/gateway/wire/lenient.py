@@ -13,6 +13,11 @@ import msgspec
 
 JsonObject = Mapping[str, Any]
 
+MALFORMED_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What `msgspec.json` raises on bytes that are no JSON of the kind asked for: ill-formed; in older versions, not UTF-8;
+nested too deeply.
+"""
+
 _EMPTY: JsonObject = {}
 _DECODER = msgspec.json.Decoder()
 
@@ -40,7 +45,7 @@ def object_or_none(data: bytes | bytearray | memoryview) -> JsonObject | None:
     """Like `decode_object`, with None for anything that is not one JSON object."""
     try:
         value = _DECODER.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except MALFORMED_JSON:
         return None
     return value if isinstance(value, dict) else None
 
