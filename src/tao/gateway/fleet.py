@@ -66,7 +66,7 @@ class Fleet:
         self._gone: dict[ReplicaId, str] = {}
         self._pulses: asyncio.TaskGroup | None = None
         self._told: list[tuple[str, ...] | None] = []
-        self._served: tuple[str, ...] | None = ()
+        self._served: tuple[str, ...] = ()
         for url in config.replicas:
             self.add(url)
 
@@ -96,27 +96,32 @@ class Fleet:
         """The replicas that answered when last looked at and take sessions."""
         return [member for member in self if member.up and member.takes_sessions]
 
-    def served_models(self) -> tuple[str, ...] | None:
-        """All models of all replicas, also of those that are down; None where one of them may serve anything."""
+    def served_models(self) -> tuple[str, ...]:
+        """All models that replicas have told, also those that are down."""
         told = [member.models for member in self]
         if told != self._told:
             self._told = told
-            each = [model for models in told for model in models or ()]
-            self._served = None if None in told else tuple(dict.fromkeys(each))
+            self._served = tuple(dict.fromkeys(model for models in told for model in models or ()))
         return self._served
 
     def model_of(self, asked: str | None) -> str:
         """The model that a request is scheduled by: what it asks for, or what that stands for; empty: any.
 
-        SGLang names an adapter `MODEL:ADAPTER`. Raises `UnknownModelError` where no replica serves it.
+        SGLang names an adapter `MODEL:ADAPTER`. What is told decides; any other name is left to replicas that do not tell,
+        and where nothing is known yet, to those that come. Raises `UnknownModelError` where no replica serves it.
         """
         served = self.served_models()
-        if not asked or not served or asked in served:
+        if not asked or asked in served:
             return asked or ""
         aliases = self._config.model_aliases
-        for name in (aliases.get(asked), asked.partition(":")[0], aliases.get("*")):
+        meant = aliases.get(asked)
+        for name in (meant, asked.partition(":")[0], aliases.get("*")):
             if name in served:
                 return name
+        if any(member.may_serve_any for member in self):
+            return asked
+        if not served:
+            return meant or asked
         raise UnknownModelError(
             f"The model `{asked[:NAME_SHOWN_MAX]}` does not exist on any replica; there are: {', '.join(served)}"
         )
