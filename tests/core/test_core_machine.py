@@ -164,6 +164,11 @@ class Core(RuleBasedStateMachine):
         known = [*sorted(self.held), *self.on_engine, *self.over[-3:], TurnId("unknown")]
         return known[pick % len(known)]
 
+    def at_home(self) -> list[tuple[SessionId, ReplicaId]]:
+        """Sessions that hold an admission while their tools run, and where."""
+        view = self.scheduler.view
+        return [(session.id, replica) for replica in view.replicas for session in view.acting_on(replica)]
+
     # --- turns ------------------------------------------------------------------------------------------------------
 
     @rule(
@@ -257,6 +262,23 @@ class Core(RuleBasedStateMachine):
     @rule(seconds=SECONDS)
     def begin_weights(self, seconds: float) -> None:
         self.feed(WeightsUpdateBegan(self.at, self.at + seconds))
+
+    @precondition(lambda self: self.at_home())
+    @rule(
+        pick=st.integers(0, 20),
+        prompt_tokens=TOKENS,
+        model=st.sampled_from(["", "", "x"]),
+        then=st.sampled_from([None, None, ReplicaLost, ReplicaDraining]),
+    )
+    def come_back_while_weights_are_updated(
+        self, pick: int, prompt_tokens: int, model: str, then: type | None
+    ) -> None:
+        """By chance alone that is too rare to be met."""
+        session, replica = self.at_home()[pick % len(self.at_home())]
+        self.feed(WeightsUpdateBegan(self.at, self.at + 40.0))
+        self.arrive(session, prompt_tokens, TurnKind.MAIN, None, model, ())
+        if then is not None:
+            self.feed(then(self.at, replica))
 
     @rule()
     def end_weights(self) -> None:

@@ -22,6 +22,7 @@ from tao.core.events import (
     TurnFinished,
     TurnProgress,
     TurnStopped,
+    WeightsUpdateBegan,
 )
 from tao.core.ids import SessionId, TurnId
 from tao.core.phases import Absent, Acting, Away, Closed, Running, Stopping, Waiting
@@ -79,6 +80,12 @@ def waiting_for_room(world: World) -> None:
 def waiting_again(world: World) -> None:
     acting(world)
     world.lose("a")
+    world.arrive("s", "t2")
+
+
+def waiting_for_weights(world: World) -> None:
+    acting(world)
+    world.send(WeightsUpdateBegan(world.at, world.at + 60))
     world.arrive("s", "t2")
 
 
@@ -217,6 +224,7 @@ CASES: Mapping[tuple[PhaseType, Stimulus, PhaseType], tuple[Step, Step]] = {
     (Waiting, ClientLeft, Closed): (waiting, lambda w: w.leave("t1")),
     (Waiting, SessionEnded, Closed): (waiting, lambda w: w.end("s")),
     (Waiting, Placed, Running): (waiting, rejoin),
+    (Waiting, Interrupted, Waiting): (waiting_for_weights, lambda w: w.lose("a")),
     (Waiting, Refused, Away): (waiting_again, lambda w: w.after(30).wake()),
     (Waiting, Refused, Closed): (waiting, lambda w: w.after(30).wake()),
     (Running, TurnArrived, Running): (running, lambda w: w.arrive("s", "t2")),

@@ -7,12 +7,19 @@ from typing import Any
 import httpx
 import pytest
 from fake_engine import fake_engine, says, usage
-from gateway_kit import Front, fronted, until, words
+from gateway_kit import Front, InlineSolver, fronted, until, words
 
+from tao.core import Scheduler
 from tao.core.commands import Interruption, InterruptSession
-from tao.core.events import ReplicaDraining, ReplicaJoined, ReplicaRemoved
-from tao.gateway.config import SchedulerConfig
+from tao.core.events import ReplicaDraining, ReplicaJoined, ReplicaLost, ReplicaRemoved
+from tao.gateway.clock import ModelClock
+from tao.gateway.config import GatewayConfig, Health, SchedulerConfig
+from tao.gateway.driver import Driver
+from tao.gateway.fleet import Fleet
+from tao.gateway.member import Sighting
+from tao.gateway.planner import Planner
 from tao.gateway.sources import Discovery, Wanted
+from tao.policies import make_policy
 
 TOKEN = "a-token-of-some-length"
 BEARER = {"authorization": f"Bearer {TOKEN}"}
@@ -89,6 +96,8 @@ async def test_a_change_needs_the_token(given: str | None) -> None:
         ("/remove", b'{"replica": "http://a:1"}', 404, "no replica is called"),
         ("/remove", b'{"replica": "http://["}', 400, "write it like"),
         ("/drain", b"[]", 400, "malformed_request"),
+        ("", b'{"url": "http://a:1\xff"}', 400, "malformed_request"),
+        ("/remove", b'{"replica": "\xff"}', 400, "malformed_request"),
     ],
 )
 async def test_what_is_wrong_with_a_change_is_named(
@@ -318,6 +327,89 @@ async def test_a_source_that_is_silent_at_the_start_does_not_keep_the_gateway_fr
     source.sets.get_nowait()
     async with fake_engine() as one, fronted(one.url, sources=[source]) as front:
         assert (await front.chat(session="s")).status_code == 200
+
+
+# --- another URL of the same name ------------------------------------------------------------------------------------
+
+RARE_LOOKS = Health(period_seconds=3600.0, timeout_seconds=1.0, failures_max=2)
+
+
+async def test_another_scheme_is_another_place_that_is_looked_at_at_once() -> None:
+    async with fake_engine(default=says("ok", counts=usage(100, 10))) as one:
+        secure = one.url.replace("http:", "https:")  # it does not speak TLS
+        source = Scripted(secure)
+        async with fronted(sources=[source], health=RARE_LOOKS) as front:
+            assert (await front.http.get("/readyz")).status_code == 503
+            source.tell(one.url)
+            await until(lambda: front.events(ReplicaJoined))
+            assert (await front.chat(session="s")).status_code == 200
+            source.tell(secure)
+            await until(lambda: front.events(ReplicaLost))
+            (lost,) = front.commands(InterruptSession)
+            assert (lost.session, lost.reason) == ("public/s", Interruption.REPLICA_LOST)
+            (shown,) = (await listed(front)).values()
+            assert (shown["url"], shown["up"]) == (secure, False)
+            source.tell(one.url)
+            await until(lambda: len(front.events(ReplicaJoined)) == 2)
+            assert (await front.chat(session="s")).status_code == 200
+
+
+async def test_an_operator_may_change_the_scheme_of_a_replica_of_its_own() -> None:
+    async with fake_engine() as one, fronted(admin_token=TOKEN, health=RARE_LOOKS) as front:
+        secure = one.url.replace("http:", "https:")
+        assert (await change(front, "", url=secure)).json()["now"]["url"] == secure
+        assert (await change(front, "", url=one.url)).json()["now"]["url"] == one.url
+        await until(lambda: front.events(ReplicaJoined))
+
+
+async def test_another_spelling_of_the_same_place_changes_nothing() -> None:
+    async with fake_engine() as one:
+        source = Scripted(one.url)
+        async with fronted(sources=[source]) as front:
+            source.tell(one.url.replace("http:", "HTTP:") + "/", NOWHERE)
+            await until(lambda: any(member.url == NOWHERE for member in front.gateway.fleet))
+            assert not front.events(ReplicaLost)
+            assert (await listed(front))[one.url[7:]]["url"] == one.url
+
+
+class Waiting:
+    """A `Probe` that finds every replica healthy, once it may answer the question that it is to wait with."""
+
+    def __init__(self, at: str) -> None:
+        self.at = at
+        self.may_answer = asyncio.Event()
+        self.asked: list[str] = []
+
+    async def look(self, base_url: str, timeout_seconds: float) -> Sighting:
+        await self._wait("look", base_url)
+        return Sighting(True)
+
+    async def slots(self, base_url: str, seen: Sighting, timeout_seconds: float) -> int | None:
+        await self._wait("slots", base_url)
+        return None
+
+    async def _wait(self, at: str, base_url: str) -> None:
+        if at == self.at:
+            self.asked.append(base_url)
+            await self.may_answer.wait()
+
+
+@pytest.mark.parametrize("at", ["look", "slots"])
+async def test_what_is_said_of_the_url_of_before_does_not_count(at: str) -> None:
+    probe = Waiting(at)
+    secure = NOWHERE.replace("http:", "https:")
+    driver = Driver(Scheduler(make_policy("tao")), ModelClock(), Planner(InlineSolver(), 1.0))
+    fleet = Fleet(GatewayConfig(replicas=(NOWHERE,)), driver, probe)
+    looking = asyncio.create_task(fleet.look_once())
+    await until(lambda: probe.asked == [NOWHERE])
+    fleet.add(secure)
+    probe.may_answer.set()
+    await looking
+    assert [each.up for each in fleet] == [False]
+    assert not driver.scheduler.view.replicas
+    await fleet.look_once()
+    assert [(each.url, each.up) for each in fleet] == [(secure, True)]
+    await driver.close()
 
 
 # --- documented -----------------------------------------------------------------------------------------------------

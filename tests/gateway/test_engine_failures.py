@@ -177,7 +177,7 @@ async def test_alone_there_is_no_second_try() -> None:
             "type": "error",
             "error": {
                 "type": "api_error",
-                "message": "the replica failed before it answered, and no other one did better",
+                "message": "the replica failed before it answered, and no other one could answer in its place",
             },
         }
         assert len(engine.asked) == 1

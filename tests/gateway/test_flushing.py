@@ -52,6 +52,7 @@ async def test_one_replica_may_be_named() -> None:
         assert (await flush(front, json={"replicas": "all"}))[0] == 400
         assert (await flush(front, json={"replica": "http://[::1"}))[0] == 400
         assert (await flush(front, content=b"{"))[0] == 400
+        assert (await flush(front, content=b'{"replica": "\xff"}'))[0] == 400
 
 
 async def test_a_cache_in_use_keeps_its_credit_and_that_is_said() -> None:

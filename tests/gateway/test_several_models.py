@@ -1,7 +1,7 @@
 """Several models behind one gateway: who is asked, what is refused, and what a name stands for."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -10,6 +10,9 @@ from gateway_kit import Front, fronted, until
 
 from tao.core.events import ModelsChanged
 from tao.gateway.config import SchedulerConfig
+
+NOWHERE = "http://127.0.0.1:1"
+NO_WAIT = SchedulerConfig(no_replica_seconds_max=0.2)
 
 
 @asynccontextmanager
@@ -79,7 +82,7 @@ async def test_what_passes_through_goes_where_its_model_is_served() -> None:
 
 
 async def test_a_model_whose_replicas_are_down_is_waited_for() -> None:
-    async with two(scheduler=SchedulerConfig(no_replica_seconds_max=0.2)) as (_, large, front):
+    async with two(scheduler=NO_WAIT) as (_, large, front):
         large.healthy = False
         await until(lambda: len(front.gateway.fleet.up()) == 1)
         answer = await front.chat(session="s", model="large")
@@ -113,3 +116,40 @@ async def test_a_model_that_is_loaded_later_is_noticed() -> None:
         await until(lambda: front.events(ModelsChanged))
         assert (await front.chat(session="s", model="small-sql")).status_code == 200
         assert small.asked[0].body["model"] == "small-sql"
+
+
+async def test_a_replica_that_never_answered_takes_no_name_away() -> None:
+    """Aliases, adapters and the refusal of unknown models go by what the others tell."""
+    settings: dict[str, Any] = {"model_aliases": {"claude-haiku": "small"}, "scheduler": NO_WAIT}
+    async with fake_engine(models=("small",)) as small, fronted(small.url, NOWHERE, **settings) as front:
+        for model in ("claude-haiku", "small:mine", "small"):
+            assert (await front.chat(session=model, model=model)).status_code == 200
+        answer = await front.chat(session="s", model="huge")
+        assert answer.status_code == 404
+        assert answer.json()["error"]["message"].endswith("there are: small")
+        assert [turn.model for turn in front.events_of_turns()] == ["small"] * 3
+
+
+async def test_what_nobody_tells_goes_to_a_replica_that_does_not_tell() -> None:
+    aliases = {"claude-haiku": "small"}
+    async with (
+        fake_engine(models=("small",)) as small,
+        fake_engine(models=()) as silent,
+        fronted(small.url, silent.url, model_aliases=aliases) as front,
+    ):
+        for model in ("huge", "huge:mine", "claude-haiku"):
+            assert (await front.chat(session=model, model=model)).status_code == 200
+        assert [turn.model for turn in front.events_of_turns()] == ["huge", "huge:mine", "small"]
+        assert [asked.body["model"] for asked in silent.asked][:2] == ["huge", "huge:mine"]
+
+
+async def test_a_name_that_stands_for_a_model_waits_for_it_where_nothing_is_known_yet() -> None:
+    engine = FakeEngine()
+    await engine.start()
+    await engine.die()
+    async with fronted(engine.url, model_aliases={"claude-haiku": "m"}) as front, AsyncExitStack() as stack:
+        held = front.chatting(session="s", model="claude-haiku")
+        await until(lambda: front.held() == 1)
+        await engine.start()
+        stack.push_async_callback(engine.die)
+        assert (await held).status_code == 200

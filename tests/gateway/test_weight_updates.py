@@ -33,7 +33,9 @@ async def test_turns_wait_from_the_begin_to_the_end(path: str) -> None:
         assert "weights are updated" in (await front.http.get("/explain/s")).json()["why"]
         ended = await weights(front, "end", path)
         assert ended.json()["updating"] is False
-        assert {answer.status_code for answer in await asyncio.gather(*held)} == {200}
+        answers = await asyncio.gather(*held)
+        assert {answer.status_code for answer in answers} == {200}
+        assert answers[0].headers["x-tao-decision"].endswith("reason=home"), "it has its admission again"
         assert (await weights(front, "end", path)).status_code == 200, "once more is no error"
 
 

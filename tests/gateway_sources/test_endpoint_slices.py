@@ -4,13 +4,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_kubernetes import FakeKubernetes, endpoint, fake_kubernetes, slice_of
+from fake_kubernetes import FakeKubernetes, Json, endpoint, fake_kubernetes, slice_of
 from gateway_kit import until
 
 from tao.gateway.sources import EndpointSlices, KubernetesAccess, KubernetesError
 from tests.gateway_sources.told import following, urls
 
 ONE, TWO, THREE = (f"http://10.0.0.{number}:8000" for number in (1, 2, 3))
+PORTS = [{"name": "http", "port": 8000}, {"name": "metrics", "port": 9000}]
+BOTH = [{"name": "http", "port": 8000}, {"name": "quic", "port": 8000, "protocol": "UDP"}]
 
 
 def source(server: FakeKubernetes, service: str = "llm/engines", **access: Any) -> EndpointSlices:
@@ -44,9 +46,8 @@ async def test_a_pod_with_two_addresses_is_one_replica_and_a_duplicate_counts_on
 
 @pytest.mark.parametrize(("port", "url"), [("http", ONE), ("8000", ONE), ("metrics", "http://10.0.0.1:9000")])
 async def test_a_port_is_named_by_its_name_or_its_number(port: str, url: str) -> None:
-    ports = [{"name": "http", "port": 8000}, {"name": "metrics", "port": 9000}]
     async with fake_kubernetes() as server:
-        await server.put(slice_of("a", endpoint("10.0.0.1"), ports=ports))
+        await server.put(slice_of("a", endpoint("10.0.0.1"), ports=PORTS))
         async with following(source(server, f"llm/engines:{port}")) as sets:
             await until(lambda: sets)
             assert urls(*sets) == [[url]]
@@ -56,14 +57,13 @@ async def test_a_port_is_named_by_its_name_or_its_number(port: str, url: str) ->
     ("service", "says"), [("llm/engines", "2 ports (http, metrics)"), ("llm/engines:x", "no port 'x'")]
 )
 async def test_ports_that_are_not_clear_are_named(service: str, says: str) -> None:
-    ports = [{"name": "http", "port": 8000}, {"name": "metrics", "port": 9000}]
     async with fake_kubernetes() as server:
-        await server.put(slice_of("a", endpoint("10.0.0.1"), ports=ports))
+        await server.put(slice_of("a", endpoint("10.0.0.1"), ports=PORTS))
         of = source(server, service)
         async with following(of) as sets:
-            await until(lambda: sets)
-            assert sets == [()]
+            await until(lambda: of.problem)
             assert says in str(of.problem)
+            assert sets == [], "it is not known which replicas there are"
 
 
 async def test_an_endpoint_behind_tls_says_so_by_its_protocol() -> None:
@@ -84,6 +84,77 @@ async def test_a_service_without_endpoints_is_an_empty_set() -> None:
         async with following(source(server)) as sets:
             await until(lambda: sets)
             assert sets == [()]
+
+
+@pytest.mark.parametrize(
+    ("service", "ports", "says"),
+    [
+        ("llm/engines", PORTS, "slice a has 2 ports (http, metrics); name one"),
+        (
+            "llm/engines:http",
+            [{"name": "api", "port": 8000}],
+            "slice a has no port 'http'; name one that it has (api)",
+        ),
+        ("llm/engines", [], "slice a has 0 ports (none)"),
+        ("llm/engines:8000", BOTH, "slice a has several ports '8000'; name one by its name, of: http, quic"),
+    ],
+)
+async def test_ports_that_become_unclear_leave_the_last_set(
+    service: str, ports: list[Json], says: str, logs: list[dict[str, Any]]
+) -> None:
+    """Somebody adds a port to the service, or renames the one there is."""
+    async with fake_kubernetes() as server:
+        await server.put(slice_of("a", endpoint("10.0.0.1")))
+        await server.put(slice_of("b", endpoint("10.0.0.2")))
+        of = source(server, service)
+        async with following(of) as sets:
+            await until(lambda: len(server.watches) == 1)
+            await server.put(slice_of("a", endpoint("10.0.0.1"), ports=ports))
+            await until(lambda: of.problem)
+            assert says in str(of.problem)
+            await server.put(slice_of("a", endpoint("10.0.0.3")))
+            await until(lambda: len(sets) == 2)
+            assert urls(*sets) == [[ONE, TWO], [TWO, THREE]]
+            assert of.problem is None
+        assert len([entry for entry in logs if entry["log_level"] == "error"]) == 1
+
+
+async def test_a_service_that_loses_its_last_endpoint_has_no_replicas_whatever_its_ports() -> None:
+    async with fake_kubernetes() as server:
+        await server.put(slice_of("a", endpoint("10.0.0.1")))
+        of = source(server)
+        async with following(of) as sets:
+            await until(lambda: len(server.watches) == 1)
+            await server.put(slice_of("a", ports=PORTS))
+            await until(lambda: len(sets) == 2)
+            assert sets[1] == ()
+            assert of.problem is None
+
+
+@pytest.mark.parametrize("listed", [True, False])
+async def test_a_slice_that_cannot_be_read_leaves_the_last_set(listed: bool) -> None:
+    """In a list, or in an event of a watch; until it is mended or deleted."""
+    broken = {**slice_of("b"), "endpoints": "none"}
+    async with fake_kubernetes() as server:
+        await server.put(slice_of("a", endpoint("10.0.0.1")))
+        await server.put(slice_of("b", endpoint("10.0.0.2")))
+        of = source(server)
+        async with following(of) as sets:
+            await until(lambda: len(server.watches) == 1)
+            if listed:
+                server.store["b"] = broken
+                server.version += 5
+                await server.compact()
+                await server.cut_watches()
+                await until(lambda: len(server.watches) == 3)
+            else:
+                await server.put(broken)
+            await until(lambda: of.problem)
+            assert "slice b: an object that is no EndpointSlice: Expected `array | null`" in str(of.problem)
+            await server.put(slice_of("a", endpoint("10.0.0.1", ready=False)))
+            await server.delete("b")
+            await until(lambda: of.problem is None)
+            assert urls(*sets) == [[ONE, TWO], [ONE + "!"]]
 
 
 # --- list and watch -------------------------------------------------------------------------------------------------
@@ -166,6 +237,31 @@ async def test_an_outage_leaves_the_last_set_and_is_said(logs: list[dict[str, An
             await server.put(slice_of("a", endpoint("10.0.0.2")))
             await until(lambda: len(sets) == 2)
         assert any(entry["log_level"] == "error" for entry in logs)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (b'{"type": "\xff"}', "the API server sent no JSON"),
+        (b"[" * 100_000, "the API server sent no JSON"),
+        (b"{", "the API server sent no JSON"),
+        (b'{"type": "ADDED", "object": {}}', "an object that is no EndpointSlice"),
+    ],
+)
+async def test_an_event_that_makes_no_sense_means_listing_afresh(
+    line: bytes, says: str, logs: list[dict[str, Any]]
+) -> None:
+    async with fake_kubernetes() as server:
+        await server.put(slice_of("a", endpoint("10.0.0.1")))
+        of = source(server)
+        async with following(of) as sets:
+            await until(lambda: len(server.watches) == 1)
+            await server.send_raw(line)
+            await until(lambda: len(server.watches) == 2)
+            await until(lambda: of.problem is None)
+            assert urls(*sets) == [[ONE]]
+        (told,) = (entry for entry in logs if entry["log_level"] == "error")
+        assert says in told["problem"]
 
 
 async def test_the_token_is_read_anew_for_each_request(tmp_path: Path) -> None:

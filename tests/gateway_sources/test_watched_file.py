@@ -118,3 +118,51 @@ def test_a_file_that_is_no_text_or_no_file_is_an_error(file: Path) -> None:
         WatchedFile(file, QUICK_SECONDS).read()
     with pytest.raises(ReplicaFileError, match="cannot be read"):
         WatchedFile(file.parent, QUICK_SECONDS).read()
+
+
+class Rewritten(WatchedFile):
+    """Finds the next content at each look, and the last for ever: a file that is written in place, in pieces."""
+
+    def __init__(self, path: Path, *contents: str) -> None:
+        super().__init__(path, 0.001)
+        self.contents = list(contents)
+        self.looks = 0
+
+    def read(self) -> tuple[Wanted, ...]:
+        self._path.write_text(self.contents[min(self.looks, len(self.contents) - 1)])
+        self.looks += 1
+        return super().read()
+
+
+def entries(*urls: str) -> str:
+    """The form in which a part of a list is a list."""
+    return "".join(
+        f'[[replicas]]\nurl = "{url.rstrip("!")}"\n' + "draining = true\n" * url.endswith("!") for url in urls
+    )
+
+
+async def test_of_a_file_that_is_being_written_no_part_counts(file: Path) -> None:
+    """A list counts at once at the start, and later with the second look that sees it."""
+    before, after = ["http://a:1", "http://b:2!", "http://c:3"], ["http://a:1", "http://b:2!", "http://d:4"]
+    whole = entries(*after)
+    parts = [entries("http://a:1"), entries("http://a:1", "http://b:2"), whole[:-3]]
+    source = Rewritten(file, entries(*before), *parts, whole, whole, entries("http://e:5"))
+    async with following(source) as sets:
+        await until(lambda: len(sets) == 3)
+        assert urls(*sets) == [before, after, ["http://e:5"]]
+
+
+async def test_what_is_as_before_at_the_next_look_was_no_change(file: Path) -> None:
+    one, two = entries("http://a:1"), entries("http://a:1", "http://b:2")
+    source = Rewritten(file, two, one, two, one, one, two)
+    async with following(source) as sets:
+        await until(lambda: len(sets) == 3)
+        assert urls(*sets) == [["http://a:1", "http://b:2"], ["http://a:1"], ["http://a:1", "http://b:2"]]
+
+
+@pytest.mark.parametrize("suffix", [".json", ".toml"])
+def test_what_is_nested_too_deeply_is_an_error(file: Path, suffix: str) -> None:
+    deep = file.with_suffix(suffix)
+    deep.write_text(('{"replicas": ' if suffix == ".json" else "replicas = ") + "[" * 100_000)
+    with pytest.raises(ReplicaFileError, match="replicas"):
+        WatchedFile(deep, QUICK_SECONDS).read()

@@ -119,6 +119,7 @@ def test_chunks_that_only_look_like_it_stay() -> None:
         b'data: {"choices":[],"prompt_filter_results":[]}\n\n'
         b'data: "usage"\n\n'
         b'data: {"usage"\n\n'
+        b'data: {"usage": "\xff"}\n\n'
         b': "usage"\n\n'
     )
     assert UsageStripper().feed(others) == others

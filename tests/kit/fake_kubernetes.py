@@ -58,7 +58,7 @@ class FakeKubernetes:
     version: int = 100
     compacted: int = 100
     store: dict[str, Json] = field(default_factory=dict)
-    history: list[tuple[int, Json]] = field(default_factory=list)
+    history: list[tuple[int, Json | bytes]] = field(default_factory=list)
     lists: int = 0
     watches: list[int] = field(default_factory=list)  # the versions that watches began at
     asked: list[dict[str, str]] = field(default_factory=list)
@@ -74,8 +74,7 @@ class FakeKubernetes:
     async def put(self, item: Json) -> None:
         """Create or change a slice."""
         name = item["metadata"]["name"]
-        await self._tell("MODIFIED" if name in self.store else "ADDED", item)
-        self.store[name] = self.history[-1][1]["object"] if self.history else item
+        self.store[name] = await self._tell("MODIFIED" if name in self.store else "ADDED", item)
 
     async def delete(self, name: str) -> None:
         await self._tell("DELETED", self.store.pop(name))
@@ -108,12 +107,19 @@ class FakeKubernetes:
             self.history.append((self.version, {"type": "ERROR", "object": status}))
             self._changed.notify_all()
 
-    async def _tell(self, kind: str, item: Json) -> None:
+    async def send_raw(self, line: bytes) -> None:
+        """Anything at all inside the running watches."""
+        async with self._changed:
+            self.history.append((self.version, line))
+            self._changed.notify_all()
+
+    async def _tell(self, kind: str, item: Json) -> Json:
         async with self._changed:
             self.version += 1
             told = {**item, "metadata": {**item["metadata"], "resourceVersion": str(self.version)}}
             self.history.append((self.version, {"type": kind, "object": told}))
             self._changed.notify_all()
+        return told
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         self.asked.append(dict(request.query))
@@ -149,7 +155,7 @@ class FakeKubernetes:
         cut = self._cut
         while cut == self._cut:
             for _, event in self.history[told:]:
-                line = json.dumps(event).encode() + b"\n"
+                line = (event if isinstance(event, bytes) else json.dumps(event).encode()) + b"\n"
                 await response.write(line[:10])  # a line comes in pieces
                 await response.write(line[10:])
             told = len(self.history)

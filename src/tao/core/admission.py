@@ -174,6 +174,19 @@ def interrupt(ctx: Context, session: Session, reason: Interruption) -> None:
     check_row(before, Interrupted, after)
 
 
+def interrupt_return(ctx: Context, session: Session, reason: Interruption) -> None:
+    """A held session whose admission was to come back with the new weights has lost it: it waits as all others do."""
+    before = session.phase
+    assert isinstance(before, Waiting), session
+    assert before.returns_to is not None, session
+    after = Waiting(before.turns, before.since)
+    ctx.state.enter(session, after, ctx.now)
+    session.interrupts += 1
+    ctx.emit(InterruptSession(session.id, before.returns_to, reason))
+    ctx.tell(SessionInterrupted(ctx.now, session.id, before.returns_to))
+    check_row(before, Interrupted, after)
+
+
 def lapse(ctx: Context, session: Session) -> None:
     """Give up on a session whose tool is overdue beyond belief: it holds nothing and waits for nothing."""
     before = session.phase

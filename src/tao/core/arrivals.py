@@ -12,6 +12,7 @@ from tao.core.admission import (
     expire,
     fits,
     interrupt,
+    interrupt_return,
     is_oversize,
     place_if_oversize,
 )
@@ -19,7 +20,7 @@ from tao.core.commands import Closing, Interruption, InterruptSession, Reason, R
 from tao.core.context import Context
 from tao.core.events import TurnArrived, TurnKind
 from tao.core.facts import ToolEnded, TurnHeld
-from tao.core.ids import SessionId, side_session_id
+from tao.core.ids import ReplicaId, SessionId, side_session_id
 from tao.core.phases import IN_FLIGHT, Absent, Acting, Away, Running, Stopping, Waiting
 from tao.core.ports import Hold, Place, PolicyAnswerError
 from tao.core.session import Replica, ReplicaState, Session, Turn
@@ -92,13 +93,11 @@ def _ask_for(ctx: Context, session: Session, model: str) -> None:
         session.footprint_tokens = session.measured_tokens = 0
         session.beginning = ()
     ctx.state.ask_for(session, model)
-    phase = session.phase
-    if (
-        isinstance(phase, Acting)
-        and phase.home is not None
-        and not ctx.state.replicas[phase.home].serves(model)
-    ):
-        interrupt(ctx, session, Interruption.MODEL)
+    match session.phase:
+        case Acting(home=str(home)) if not ctx.state.replicas[home].serves(model):
+            interrupt(ctx, session, Interruption.MODEL)
+        case Waiting(returns_to=str(home)) if not ctx.state.replicas[home].serves(model):
+            interrupt_return(ctx, session, Interruption.MODEL)
 
 
 def _update_main_line(ctx: Context, session: Session, event: TurnArrived) -> None:
@@ -191,14 +190,26 @@ def _hold(ctx: Context, session: Session, turn: Turn, before: object) -> None:
         return
     state.turns[turn.id] = turn
     state.sessions.setdefault(session.id, session)
-    held = session.phase.turns if isinstance(session.phase, Waiting) else ()
-    since = session.phase.since if isinstance(session.phase, Waiting) else ctx.now
-    if session.home is not None:  # the policy takes its admission back
-        state.ledger.release(session.id)
-        session.interrupts += 1
-        ctx.emit(InterruptSession(session.id, session.home, Interruption.RULE))
-    state.enter(session, Waiting((*held, turn.id), since), ctx.now)
+    match session.phase:
+        case Waiting(turns=turns, since=since, returns_to=returns_to):
+            after = Waiting((*turns, turn.id), since, returns_to)
+        case _:
+            after = Waiting((turn.id,), ctx.now, _give_back(ctx, session))
+    state.enter(session, after, ctx.now)
     ctx.tell(TurnHeld(ctx.now, session.id, turn.id))
+
+
+def _give_back(ctx: Context, session: Session) -> ReplicaId | None:
+    """A session that is held gives its admission back; where it has it again once weights are updated, or None."""
+    home = session.home
+    if home is None:
+        return None
+    ctx.state.ledger.release(session.id)
+    if ctx.state.weights_until is not None:
+        return home
+    session.interrupts += 1  # the policy takes it back
+    ctx.emit(InterruptSession(session.id, home, Interruption.RULE))
+    return None
 
 
 def _turn_away(ctx: Context, session: Session, turn: Turn, before: object) -> None:

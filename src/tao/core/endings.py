@@ -96,7 +96,7 @@ def client_left(ctx: Context, event: ClientLeft) -> None:
     if isinstance(before, Waiting):
         del ctx.state.turns[turn.id]
         rest = tuple(held for held in before.turns if held != turn.id)
-        ctx.state.enter(session, Waiting(rest, before.since), ctx.now)
+        ctx.state.enter(session, Waiting(rest, before.since, before.returns_to), ctx.now)
         if not rest:
             leave_pool_unserved(ctx, session, Closing.CLIENT_LEFT)
     else:

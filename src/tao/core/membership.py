@@ -4,7 +4,7 @@ What dies is the belief in a cache and the admissions of sessions whose tools ru
 each ends by an event of its own, which its driver owes.
 """
 
-from tao.core.admission import interrupt, place_if_oversize
+from tao.core.admission import interrupt, interrupt_return, place_if_oversize
 from tao.core.commands import Interruption
 from tao.core.context import Context
 from tao.core.events import (
@@ -49,6 +49,9 @@ def models_changed(ctx: Context, event: ModelsChanged) -> None:
     for session in list(ctx.state.acting_on(replica.id)):
         if not replica.serves(session.model):
             interrupt(ctx, session, Interruption.MODEL)
+    for session in ctx.state.returning_to(replica.id):
+        if not replica.serves(session.model):
+            interrupt_return(ctx, session, Interruption.MODEL)
     _tell_changed(ctx, replica)
 
 
@@ -98,6 +101,8 @@ def _lose(ctx: Context, replica: Replica) -> None:
 def _interrupt_all(ctx: Context, replica: Replica, reason: Interruption) -> None:
     for session in ctx.state.acting_on(replica.id):
         interrupt(ctx, session, reason)
+    for session in ctx.state.returning_to(replica.id):
+        interrupt_return(ctx, session, reason)
 
 
 def _set_state(ctx: Context, replica: Replica, state: ReplicaState) -> None:

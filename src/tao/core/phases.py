@@ -17,10 +17,15 @@ class Absent:
 
 @value
 class Waiting:
-    """Turns have arrived and are held; the session is in the waiting pool."""
+    """Turns have arrived and are held; the session is in the waiting pool.
+
+    `returns_to`: the replica whose admission it gave back only because weights are updated. Nobody else is admitted
+    meanwhile, so at the end it has that admission again, before all others.
+    """
 
     turns: tuple[TurnId, ...]
     since: float
+    returns_to: ReplicaId | None = None
 
 
 @value

@@ -175,7 +175,9 @@ def _doing(phase: Acting) -> str:
 def _why_waiting(ctx: Context, session: Session) -> str:
     state = ctx.state
     if state.weights_until is not None:
-        return f"waits while weights are updated, {state.weights_until - ctx.now:g} s more at most"
+        told = f"waits while weights are updated, {state.weights_until - ctx.now:g} s more at most"
+        returns_to = session.phase.returns_to if isinstance(session.phase, Waiting) else None
+        return told if returns_to is None else f"{told}; then it has its admission on {returns_to} again"
     if not state.up_replicas():
         return "waits because no replica is up"
     if not state.eligible_replicas(session):

@@ -78,6 +78,11 @@ class State:
     def acting_on(self, replica: ReplicaId) -> Iterator[Session]:
         return (session for session in self.admitted_on(replica) if isinstance(session.phase, Acting))
 
+    def returning_to(self, replica: ReplicaId) -> Sequence[Session]:
+        """Held sessions that have their admission there again as soon as weights are updated."""
+        held = map(self.sessions.__getitem__, self.holding)
+        return [s for s in held if isinstance(s.phase, Waiting) and s.phase.returns_to == replica]
+
     def acting_tokens(self, replica: ReplicaId) -> int:
         return sum(self.freed_tokens(replica, (session.id for session in self.acting_on(replica))))
 
@@ -194,8 +199,11 @@ class State:
         for evidence in session.evidence.values():
             assert 0 <= evidence.tokens <= session.footprint_tokens, session
         match phase:
-            case Waiting(turns=turns):
+            case Waiting(turns=turns, returns_to=returns_to):
                 assert all(self.turns[turn].replica is None for turn in turns), session
+                if returns_to is not None:
+                    assert self.weights_until is not None, session
+                    assert self.replicas[returns_to].state is ReplicaState.UP, session
             case Running(turns=turns):
                 assert all(self.turns[turn].replica is not None for turn in turns), session
                 assert not all(self.turns[turn].stopping for turn in turns), session

@@ -73,6 +73,7 @@ TABLE: dict[tuple[PhaseType, Stimulus], tuple[PhaseType, ...]] = {
     (Waiting, ClientLeft): (Waiting, Away, Closed),
     (Waiting, SessionEnded): (Closed,),
     (Waiting, Placed): (Running,),
+    (Waiting, Interrupted): (Waiting,),
     (Waiting, Refused): (Away, Closed),
     # Running: turns are on the engine. The phase is left when the last of them ends.
     (Running, TurnArrived): (Running,),

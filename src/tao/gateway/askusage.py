@@ -13,6 +13,7 @@ import msgspec
 from tao.gateway.exchange import Client, ClientRequest, RawHeaders
 from tao.gateway.replies import header, takes_events
 from tao.gateway.wire.dialects import Dialect
+from tao.gateway.wire.lenient import MALFORMED_JSON
 from tao.gateway.wire.requests import ParsedRequest
 
 ASKED = b'"stream_options":{"include_usage":true},'
@@ -109,6 +110,6 @@ def _is_usage_alone(event: bytes) -> bool:
         return False
     try:
         chunk = msgspec.json.decode(event[5:].strip())
-    except (msgspec.DecodeError, RecursionError):
+    except MALFORMED_JSON:
         return False
     return isinstance(chunk, dict) and chunk.get("choices") == [] and isinstance(chunk.get("usage"), dict)

@@ -27,7 +27,7 @@ from tao.gateway.driver import Driver
 from tao.gateway.member import Member, Sighting
 from tao.gateway.reconciling import Reconciliation
 from tao.gateway.slots import SlotsOf
-from tao.gateway.sources import check_address, replica_name
+from tao.gateway.sources import check_address, replica_name, same_address
 
 UNKNOWN_CAPACITY_TOKENS = 1 << 40
 """Stands for a capacity nobody told: such a replica is never full for TAO, and `/state` says so."""
@@ -66,7 +66,7 @@ class Fleet:
         self._gone: dict[ReplicaId, str] = {}
         self._pulses: asyncio.TaskGroup | None = None
         self._told: list[tuple[str, ...] | None] = []
-        self._served: tuple[str, ...] | None = ()
+        self._served: tuple[str, ...] = ()
         for url in config.replicas:
             self.add(url)
 
@@ -96,27 +96,32 @@ class Fleet:
         """The replicas that answered when last looked at and take sessions."""
         return [member for member in self if member.up and member.takes_sessions]
 
-    def served_models(self) -> tuple[str, ...] | None:
-        """All models of all replicas, also of those that are down; None where one of them may serve anything."""
+    def served_models(self) -> tuple[str, ...]:
+        """All models that replicas have told, also those that are down."""
         told = [member.models for member in self]
         if told != self._told:
             self._told = told
-            each = [model for models in told for model in models or ()]
-            self._served = None if None in told else tuple(dict.fromkeys(each))
+            self._served = tuple(dict.fromkeys(model for models in told for model in models or ()))
         return self._served
 
     def model_of(self, asked: str | None) -> str:
         """The model that a request is scheduled by: what it asks for, or what that stands for; empty: any.
 
-        SGLang names an adapter `MODEL:ADAPTER`. Raises `UnknownModelError` where no replica serves it.
+        SGLang names an adapter `MODEL:ADAPTER`. What is told decides; any other name is left to replicas that do not tell,
+        and where nothing is known yet, to those that come. Raises `UnknownModelError` where no replica serves it.
         """
         served = self.served_models()
-        if not asked or not served or asked in served:
+        if not asked or asked in served:
             return asked or ""
         aliases = self._config.model_aliases
-        for name in (aliases.get(asked), asked.partition(":")[0], aliases.get("*")):
+        meant = aliases.get(asked)
+        for name in (meant, asked.partition(":")[0], aliases.get("*")):
             if name in served:
                 return name
+        if any(member.may_serve_any for member in self):
+            return asked
+        if not served:
+            return meant or asked
         raise UnknownModelError(
             f"The model `{asked[:NAME_SHOWN_MAX]}` does not exist on any replica; there are: {', '.join(served)}"
         )
@@ -132,7 +137,8 @@ class Fleet:
     def add(self, url: str, slots: int | None = None) -> Member:
         """Have this replica from now on; one that drains or is about to leave stays and takes sessions again.
 
-        `slots`: how many sessions it takes at once; None: as the configuration says.
+        With another URL of the same name (https in place of http) it is looked at anew. `slots`: how many sessions it
+        takes at once; None: as the configuration says.
         """
         replica = ReplicaId(replica_name(url))
         member = self._members.get(replica)
@@ -142,6 +148,8 @@ class Fleet:
             if self._pulses is not None:
                 self._pulses.create_task(self._watch(member))
             return member
+        if not same_address(url, member.url):
+            self._readdress(member, url.rstrip("/"))
         if member.takes_sessions and slots == member.own_slots:
             return member
         what = "slots changed" if member.takes_sessions else "replica takes sessions again"
@@ -150,6 +158,16 @@ class Fleet:
         if member.up:
             self._join(member)
         return member
+
+    def _readdress(self, member: Member, url: str) -> None:
+        """What was there is lost, as if it had gone down; what is at the new URL has to answer first."""
+        self._log.warning("replica has another URL", replica=member.id, url=url, before=member.url)
+        member.url = url
+        member.failures, member.sighting = 0, Sighting(False, "not looked at yet")
+        self.reconciliation.forget(member.id)
+        if member.up:
+            self._lose(member)
+        member.nudge.set()
 
     def drain(self, replica: ReplicaId) -> None:
         """What runs there finishes; nothing new is sent there. Also keeps one that was about to leave."""
@@ -229,8 +247,10 @@ class Fleet:
             member.nudge.clear()
 
     async def _look(self, member: Member) -> None:
-        before, looked_at = member.sighting, self.reconciliation.clock()
-        seen = await self._probe.look(member.url, self._config.health.timeout_seconds)
+        before, url, looked_at = member.sighting, member.url, self.reconciliation.clock()
+        seen = await self._probe.look(url, self._config.health.timeout_seconds)
+        if url != member.url:
+            return  # that was said of another one
         member.sighting = seen
         capacity_known = seen.capacity_tokens or member.capacity_tokens or self._config.capacity_tokens
         self.reconciliation.looked(member.id, seen, capacity_known, looked_at)
@@ -249,18 +269,7 @@ class Fleet:
         capacity_tokens = self._capacity(member)
         known = self._driver.scheduler.view.replicas.get(member.id)
         if not member.up:
-            member.slots = await self._probe.slots(member.url, seen, self._config.health.timeout_seconds)
-            member.up = True
-            self._log.info(
-                "replica is up",
-                replica=member.id,
-                engine=seen.engine,
-                capacity_tokens=seen.capacity_tokens,
-                models=member.models,
-                slots=self._slots(member.id, member.own_slots, member.slots),
-            )
-            if member.takes_sessions:
-                self._join(member)
+            await self._come_up(member, seen)
             return
         if known is not None and capacity_tokens != known.capacity_tokens:
             self._log.info("capacity changed", replica=member.id, capacity_tokens=capacity_tokens)
@@ -268,6 +277,23 @@ class Fleet:
         if known is not None and member.models != known.models:
             self._log.info("models changed", replica=member.id, models=member.models)
             self._driver.feed(ModelsChanged(self._driver.clock.now(), member.id, member.models))
+
+    async def _come_up(self, member: Member, seen: Sighting) -> None:
+        url = member.url
+        slots = await self._probe.slots(url, seen, self._config.health.timeout_seconds)
+        if url != member.url:
+            return
+        member.slots, member.up = slots, True
+        self._log.info(
+            "replica is up",
+            replica=member.id,
+            engine=seen.engine,
+            capacity_tokens=seen.capacity_tokens,
+            models=member.models,
+            slots=self._slots(member.id, member.own_slots, member.slots),
+        )
+        if member.takes_sessions:
+            self._join(member)
 
     def _join(self, member: Member) -> None:
         capacity_tokens = self._capacity(member)

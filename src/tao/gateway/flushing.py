@@ -74,7 +74,7 @@ class Flushing:
             return refused
         try:
             wanted = self._wanted(request)
-        except (msgspec.DecodeError, AddressError) as error:
+        except (*lenient.MALFORMED_JSON, AddressError) as error:
             return 400, error_document("malformed_request", str(error))
         except UnknownReplicaError as error:
             return 404, error_document("unknown_replica", str(error))

@@ -43,6 +43,7 @@ class Member:
     up: bool = False
     draining: bool = False
     leave_at: float | None = None
+    answered: bool = False  # healthy, at least once
     failures: int = 0
     capacity_tokens: int | None = None  # the last that the engine told
     models: tuple[str, ...] | None = None  # likewise
@@ -58,6 +59,11 @@ class Member:
         """Whether sessions may be placed there while it is up."""
         return not self.draining and self.leave_at is None
 
+    @property
+    def may_serve_any(self) -> bool:
+        """Whether it has answered and does not tell its models. One that never answered says nothing about models."""
+        return self.answered and self.models is None
+
     def serves(self, model: str) -> bool:
         """Whether a request for the model may go there; empty: it names none."""
         return not model or self.models is None or model in self.models
@@ -71,6 +77,7 @@ class Member:
 
     def remember(self, seen: Sighting) -> None:
         """What the engine told last counts: one incomplete page does not make a replica boundless."""
+        self.answered = True
         if seen.capacity_tokens is not None:
             self.capacity_tokens = seen.capacity_tokens
         if seen.models is not None:

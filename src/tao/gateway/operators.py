@@ -19,6 +19,7 @@ from tao.gateway.fleet import Fleet, UnknownReplicaError
 from tao.gateway.replies import JSON, answer, error_document
 from tao.gateway.roster import Roster
 from tao.gateway.sources import AddressError, Slots
+from tao.gateway.wire.lenient import MALFORMED_JSON
 
 REPLICAS_PATH = "/v1/tao/replicas"
 LIST_ALIAS = "/list_workers"
@@ -96,7 +97,7 @@ class Operators:
     def _act(self, request: ClientRequest) -> tuple[int, Json]:
         try:
             told = self._acts[request.path](request)
-        except (msgspec.DecodeError, AddressError) as error:
+        except (*MALFORMED_JSON, AddressError) as error:
             return 400, error_document("malformed_request", str(error))
         except UnknownReplicaError as error:
             return 404, error_document("unknown_replica", str(error))

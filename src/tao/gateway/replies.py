@@ -28,7 +28,7 @@ REFUSALS: dict[Refusal, tuple[Problem, str, float | None]] = {
     Refusal.SHUTTING_DOWN: (Problem.DRAINING, "TAO is shutting down; try another gateway", 5.0),
     Refusal.REPLICA_FAILED: (
         Problem.UPSTREAM_FAILED,
-        "the replica failed before it answered, and no other one did better",
+        "the replica failed before it answered, and no other one could answer in its place",
         None,
     ),
     Refusal.SESSION_ENDED: (

@@ -84,9 +84,10 @@ class Roster:
         replica = ReplicaId(replica_name(url))
         self._overruled.pop(replica, None)
         self._slots.pop(replica, None)
-        if not self._named(replica):
-            if len(self._fleet) >= REPLICAS_MAX:
-                raise AddressError(f"there are {REPLICAS_MAX} replicas already")
+        named = self._named(replica)
+        if not named and len(self._fleet) >= REPLICAS_MAX:
+            raise AddressError(f"there are {REPLICAS_MAX} replicas already")
+        if not named or replica in self._added:
             self._added[replica] = Wanted(url)
         if slots is not None:
             self._slots[replica] = slots

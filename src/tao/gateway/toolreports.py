@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
+from tao.gateway.wire.lenient import MALFORMED_JSON
 from tao.gateway.wire.requests import MalformedRequestError
 
 ID_CHARS_MAX = 256
@@ -175,7 +176,7 @@ def dynamo_record(body: bytes, session: str) -> ToolReport:
 def _decoded(body: bytes, kind: type[Document]) -> Document:
     try:
         return msgspec.json.decode(body, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except MALFORMED_JSON as error:
         raise MalformedRequestError(f"the event cannot be read: {error}") from None
 
 

@@ -4,7 +4,7 @@ Each source tells whole sets of wanted replicas, again whenever they change; `ta
 Nothing here knows the fleet, the core or what becomes of a replica.
 """
 
-from tao.gateway.sources.addresses import AddressError, check_address, in_url, replica_name
+from tao.gateway.sources.addresses import AddressError, check_address, in_url, replica_name, same_address
 from tao.gateway.sources.dns import DnsNames
 from tao.gateway.sources.kubernetes import EndpointSlices, KubernetesAccess, KubernetesError
 from tao.gateway.sources.port import ReplicaSource, Slots, Wanted
@@ -26,4 +26,5 @@ __all__ = [
     "check_address",
     "in_url",
     "replica_name",
+    "same_address",
 ]

@@ -1,4 +1,7 @@
-"""Addresses of replicas: which URLs can be one, and what a replica is called."""
+"""Addresses of replicas: which URLs can be one, and what a replica is called.
+
+They are text: whether anybody is there, and who names them, it must not know.
+"""
 
 from urllib.parse import urlsplit
 
@@ -31,6 +34,11 @@ def replica_name(url: str) -> str:
     parts = urlsplit(url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     return f"{in_url(parts.hostname or '')}:{port}{parts.path.rstrip('/')}"
+
+
+def same_address(url: str, other: str) -> bool:
+    """Whether two URLs of one name lead to the same place: the name has everything but the scheme."""
+    return urlsplit(url).scheme == urlsplit(other).scheme
 
 
 def in_url(host: str) -> str:

@@ -1,7 +1,8 @@
 """EndpointSlices as data (discovery.k8s.io/v1), and the replicas that a service's slices describe together.
 
 Conditions that are not told mean what the API says they mean: ready. A pod with an IPv4 and an IPv6 address is in two
-slices and is one replica all the same. It must not know HTTP.
+slices and is one replica all the same. Slices that do not say clearly which replicas there are say nothing: a port that was
+renamed must not look like a service without endpoints. It must not know HTTP.
 """
 
 from collections.abc import Iterable
@@ -13,7 +14,9 @@ from tao.gateway.sources.port import Wanted
 
 
 class SliceError(ValueError):
-    """An object that is no EndpointSlice."""
+    """An object that is no EndpointSlice, or slices that do not say which replicas there are; the message says what is wrong
+    and what to do.
+    """
 
 
 class _Conditions(msgspec.Struct):
@@ -51,6 +54,10 @@ class _Metadata(msgspec.Struct):
     name: str
 
 
+class _Named(msgspec.Struct):
+    metadata: _Metadata
+
+
 class Slice(msgspec.Struct, rename="camel"):
     """One EndpointSlice, as far as it is needed."""
 
@@ -72,20 +79,45 @@ def parse_slice(document: object) -> Slice:
         raise SliceError(f"an object that is no EndpointSlice: {error}") from None
 
 
-def wanted_of(slices: Iterable[Slice], port: str | None) -> tuple[tuple[Wanted, ...], list[str]]:
-    """The replicas of all slices of a service in the order of their URLs, and what is wrong with some of the slices.
+class ServiceSlices:
+    """The slices of one service as they were told last, also those that cannot be read."""
 
-    An endpoint that is ready in one slice and not in another is ready: it is on its way from one to the other.
+    def __init__(self) -> None:
+        self._readable: dict[str, Slice] = {}
+        self._unreadable: dict[str, SliceError] = {}
+
+    def apply(self, kind: str, document: object) -> None:
+        """Take in an event of a watch; an item of a list is `ADDED`. Raises `SliceError` where it has no name."""
+        name = _name_of(document)
+        self._readable.pop(name, None)
+        self._unreadable.pop(name, None)
+        if kind == "DELETED":
+            return
+        try:
+            self._readable[name] = parse_slice(document)
+        except SliceError as error:
+            self._unreadable[name] = error
+
+    def wanted(self, port: str | None) -> tuple[Wanted, ...]:
+        """The replicas that all of them describe. Raises `SliceError` where one cannot be read or is not clear."""
+        if self._unreadable:
+            name = min(self._unreadable)
+            raise SliceError(f"slice {name}: {self._unreadable[name]}; mend or delete it")
+        return wanted_of(self._readable.values(), port)
+
+
+def wanted_of(slices: Iterable[Slice], port: str | None) -> tuple[Wanted, ...]:
+    """The replicas of all slices of a service in the order of their URLs.
+
+    An endpoint that is ready in one slice and not in another is ready: it is on its way from one to the other. Raises
+    `SliceError` where a slice that has endpoints does not say on which port they serve.
     """
-    problems: list[str] = []
     pods: dict[str, Wanted] = {}
     for piece in sorted(slices, key=lambda piece: (piece.address_type, piece.name)):
-        found, problem = _port_of(piece, port)
-        if found is None:
-            if piece.endpoints:
-                problems.append(f"slice {piece.name}: {problem}")
+        if not piece.endpoints:
             continue
-        for endpoint in piece.endpoints or ():
+        found = _port_of(piece, port)
+        for endpoint in piece.endpoints:
             if not endpoint.addresses:
                 continue
             scheme = "https" if found.app_protocol == "https" else "http"
@@ -98,17 +130,28 @@ def wanted_of(slices: Iterable[Slice], port: str | None) -> tuple[tuple[Wanted, 
     by_url: dict[str, Wanted] = {}
     for wanted in sorted(pods.values(), key=lambda wanted: (wanted.url, wanted.draining)):
         by_url.setdefault(wanted.url, wanted)
-    return tuple(by_url.values()), problems
+    return tuple(by_url.values())
 
 
-def _port_of(piece: Slice, port: str | None) -> tuple[_Port | None, str]:
+def _port_of(piece: Slice, port: str | None) -> _Port:
     ports = [each for each in piece.ports or () if each.port is not None]
-    if port is not None:
-        ports = [each for each in ports if port in {each.name, str(each.port)}]
-        if len(ports) == 1:
-            return ports[0], ""
-        return None, f"has no port {port!r}" if not ports else f"has several ports {port!r}"
-    if len(ports) == 1:
-        return ports[0], ""
-    names = ", ".join(each.name or str(each.port) for each in ports)
-    return None, f"has {len(ports)} ports ({names or 'none'}); name one: NAMESPACE/SERVICE:PORT"
+    meant = [each for each in ports if port is None or port in {each.name, str(each.port)}]
+    if len(meant) == 1:
+        return meant[0]
+    there_are = ", ".join(each.name or str(each.port) for each in ports) or "none"
+    if port is None:
+        wrong = f"has {len(ports)} ports ({there_are}); name one that the service has: NAMESPACE/SERVICE:PORT"
+    elif meant:
+        wrong = f"has several ports {port!r}; name one by its name, of: {there_are}"
+    else:
+        wrong = (
+            f"has no port {port!r}; name one that it has ({there_are}), or give the service that port again"
+        )
+    raise SliceError(f"slice {piece.name} {wrong}")
+
+
+def _name_of(document: object) -> str:
+    try:
+        return msgspec.convert(document, _Named).metadata.name
+    except msgspec.ValidationError as error:
+        raise SliceError(f"an object that is no EndpointSlice: {error}") from None

@@ -1,8 +1,9 @@
 """Replicas from the EndpointSlices of a Kubernetes service: list, then watch, as the API's conventions want it.
 
 An endpoint that is ready is a replica; one that is not (starting, terminating) is one that drains, so that what runs there
-may finish. The API server's outages change nothing: the last set stays until there is a new one. A version that the server
-has forgotten (410 Gone) means that everything is listed afresh. It must not know what a replica is used for.
+may finish. The API server's outages change nothing, nor do slices that are not clear: the last set stays until there is a
+new one. A version that the server has forgotten (410 Gone) means that everything is listed afresh. It must not know what a
+replica is used for.
 """
 
 import asyncio
@@ -18,8 +19,9 @@ import aiohttp
 import msgspec
 import structlog
 
-from tao.gateway.sources.endpoint_slices import Slice, SliceError, parse_slice, wanted_of
+from tao.gateway.sources.endpoint_slices import ServiceSlices, SliceError
 from tao.gateway.sources.port import Wanted
+from tao.gateway.wire.lenient import MALFORMED_JSON
 
 LIST_SECONDS_MAX = 30.0
 WATCH_SECONDS = 240
@@ -94,21 +96,20 @@ class EndpointSlices:
                 try:
                     async for wanted in self._follow(http):
                         pause_seconds = self._pause_seconds
-                        if wanted != last:
+                        if wanted is not None and wanted != last:
                             last = wanted
                             yield wanted
                 except _GoneError:
                     pass  # what was missed meanwhile is in the next list
-                except (KubernetesError, aiohttp.ClientError, OSError, TimeoutError) as error:
+                except (KubernetesError, SliceError, aiohttp.ClientError, OSError, TimeoutError) as error:
                     self._complain(f"{type(error).__name__}: {error}".removesuffix(": "))
                 await asyncio.sleep(pause_seconds)
                 pause_seconds = min(2 * pause_seconds, PAUSE_SECONDS_MAX)
 
-    async def _follow(self, http: aiohttp.ClientSession) -> AsyncIterator[tuple[Wanted, ...]]:
-        """List, then watch on and on from there; ends by an exception."""
+    async def _follow(self, http: aiohttp.ClientSession) -> AsyncIterator[tuple[Wanted, ...] | None]:
+        """List, then watch on and on from there; ends by an exception. None: what there is now is not clear."""
         slices, version = await self._list(http)
         begun: set[str] = set()
-        self.problem = None
         yield self._wanted(slices)
         while True:
             if version in begun:  # the server ended the last watch without a word: do not ask at once again
@@ -118,11 +119,11 @@ class EndpointSlices:
                 version = str(item.get("metadata", {}).get("resourceVersion") or version)
                 if kind == "BOOKMARK":
                     continue
-                self._apply(slices, kind, item)
+                slices.apply(kind, item)
                 yield self._wanted(slices)
 
-    async def _list(self, http: aiohttp.ClientSession) -> tuple[dict[str, Slice], str]:
-        slices: dict[str, Slice] = {}
+    async def _list(self, http: aiohttp.ClientSession) -> tuple[ServiceSlices, str]:
+        slices = ServiceSlices()
         more: dict[str, str] = {}
         while True:
             async with self._get(
@@ -130,7 +131,7 @@ class EndpointSlices:
             ) as answer:
                 page = _document(await answer.read())
             for item in page.get("items") or ():
-                self._apply(slices, "ADDED", item)
+                slices.apply("ADDED", item)
             metadata = page.get("metadata") or {}
             if not metadata.get("continue"):
                 return slices, str(metadata.get("resourceVersion") or "")
@@ -172,23 +173,13 @@ class EndpointSlices:
                 raise _refused(answer.status, (await answer.content.read(500)).decode("utf-8", "replace"))
             yield answer
 
-    def _apply(self, slices: dict[str, Slice], kind: str, item: dict[str, Any]) -> None:
+    def _wanted(self, slices: ServiceSlices) -> tuple[Wanted, ...] | None:
         try:
-            read = parse_slice(item)
+            wanted = slices.wanted(self._port)
         except SliceError as error:
             self._complain(str(error))
-            return
-        if kind == "DELETED":
-            slices.pop(read.name, None)
-        else:
-            slices[read.name] = read
-
-    def _wanted(self, slices: dict[str, Slice]) -> tuple[Wanted, ...]:
-        wanted, problems = wanted_of(slices.values(), self._port)
-        if problems:
-            self._complain("; ".join(problems))
-        else:
-            self.problem = None
+            return None
+        self.problem = None
         return wanted
 
     def _complain(self, problem: str) -> None:
@@ -207,7 +198,7 @@ def _refused(code: object, message: object) -> KubernetesError:
 def _document(content: bytes) -> dict[str, Any]:
     try:
         document = msgspec.json.decode(content)
-    except msgspec.DecodeError as error:
+    except MALFORMED_JSON as error:
         raise KubernetesError(f"the API server sent no JSON: {error}") from None
     if not isinstance(document, dict):
         raise KubernetesError("the API server sent JSON that is no object")

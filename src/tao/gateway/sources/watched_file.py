@@ -1,8 +1,8 @@
 """Replicas from a TOML or JSON file that is read again whenever it changes.
 
 The file is looked at every period: its content counts, not its time stamp, so that a link that is set to another file
-(as Kubernetes does with mounted maps) is noticed too. A file that cannot be read or makes no sense is logged once, and the
-last good list stays.
+(as Kubernetes does with mounted maps) is noticed too. A part of a file can make sense by itself, so a change counts when two
+looks in a row have seen the same. A file that cannot be read or makes no sense is logged once, and the last good list stays.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ import structlog
 
 from tao.gateway.sources.addresses import AddressError, check_address, replica_name
 from tao.gateway.sources.port import Slots, Wanted
+from tao.gateway.wire.lenient import MALFORMED_JSON
 
 FILE_BYTES_MAX = 4 << 20
 _FORM = 'replicas = ["http://host:8000", {url = "http://other:8000", slots = 64}]'
@@ -38,9 +39,11 @@ class WatchedFile:
     async def desired(self) -> AsyncIterator[tuple[Wanted, ...]]:
         """See `ReplicaSource.desired`."""
         last: tuple[Wanted, ...] | None = None
+        seen: tuple[Wanted, ...] | None = None  # by the look before
         while True:
+            before, seen = seen, None
             try:
-                wanted = await asyncio.to_thread(self.read)
+                seen = await asyncio.to_thread(self.read)
             except ReplicaFileError as error:
                 if str(error) != self.problem:
                     self._log.error(
@@ -49,9 +52,9 @@ class WatchedFile:
                 self.problem = str(error)
             else:
                 self.problem = None
-                if wanted != last:
-                    last = wanted
-                    yield wanted
+                if seen != last and (last is None or seen == before):  # a first list can drain nobody
+                    last = seen
+                    yield seen
             await asyncio.sleep(self._period_seconds)
 
     def read(self) -> tuple[Wanted, ...]:
@@ -67,7 +70,7 @@ class WatchedFile:
             )
         try:
             return _replicas(_parsed(content, self._path.suffix))
-        except (ValueError, msgspec.DecodeError) as error:
+        except (*MALFORMED_JSON, ValueError) as error:
             raise ReplicaFileError(f"{self._path}: {error}") from None
 
 

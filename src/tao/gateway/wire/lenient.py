@@ -14,7 +14,9 @@ import msgspec
 JsonObject = Mapping[str, Any]
 
 MALFORMED_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises of foreign bytes."""
+"""What `msgspec.json` raises on bytes that are no JSON of the kind asked for: ill-formed; in older versions, not UTF-8;
+nested too deeply.
+"""
 
 _EMPTY: JsonObject = {}
 _DECODER = msgspec.json.Decoder()

@@ -11,6 +11,7 @@ import msgspec
 
 from tao.gateway.wire.dialects import Dialect
 from tao.gateway.wire.facts import FactsBuilder
+from tao.gateway.wire.lenient import MALFORMED_JSON
 
 PlainText = Callable[[bytes, FactsBuilder], str | None]
 """Takes a plain event in and returns its text, which may be empty; None, and nothing taken in, for any other event."""
@@ -50,7 +51,6 @@ class _OutputDelta(msgspec.Struct):
     delta: str
 
 
-_FAILURES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _CHUNK = msgspec.json.Decoder(_Chunk)
 _BLOCK_DELTA = msgspec.json.Decoder(_BlockDelta)
 _OUTPUT_DELTA = msgspec.json.Decoder(_OutputDelta)
@@ -64,7 +64,7 @@ def plain_text_of(dialect: Dialect) -> PlainText:
 def _chat(data: bytes, into: FactsBuilder) -> str | None:
     try:
         chunk = _CHUNK.decode(data)
-    except _FAILURES:
+    except MALFORMED_JSON:
         return None
     if len(chunk.choices) != 1 or chunk.usage is not None or chunk.error is not None:
         return None
@@ -83,7 +83,7 @@ def _chat(data: bytes, into: FactsBuilder) -> str | None:
 def _anthropic(data: bytes, into: FactsBuilder) -> str | None:
     try:
         event = _BLOCK_DELTA.decode(data)
-    except _FAILURES:
+    except MALFORMED_JSON:
         return None
     if event.type != "content_block_delta":
         return None
@@ -94,7 +94,7 @@ def _anthropic(data: bytes, into: FactsBuilder) -> str | None:
 def _responses(data: bytes, into: FactsBuilder) -> str | None:
     try:
         event = _OUTPUT_DELTA.decode(data)
-    except _FAILURES:
+    except MALFORMED_JSON:
         return None
     if event.type != "response.output_text.delta":
         return None
