@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from gateway_kit import emulated
 from tao.cli.profile import command
 from tao.enginemodel import load_profile
 from tao.inspection import EngineClient, FitError, FitLimits, fit_engine, planned_load, profile_text
-from tao.inspection.fit import Step, _Run
+from tao.inspection.fit import ATTEMPTS_MAX, Load, Step, _Run
 from tao.inspection.texts import Prompts
 
 SLOW = replace(
@@ -91,8 +92,28 @@ def test_how_many_run_together_is_not_told_by_streams_that_are_too_short() -> No
     assert run.remarks[1] == "8 requests did not run together: at most about 4 do"
 
 
+@pytest.mark.parametrize(("in_one_piece", "measured"), [(ATTEMPTS_MAX - 1, True), (ATTEMPTS_MAX, False)])
+async def test_a_single_stream_that_comes_in_one_piece_is_asked_for_again(
+    in_one_piece: int, measured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = _Run(EngineClient("http://127.0.0.1:1"), "m", Prompts(1), ends_at=inf, scale=1_000.0)
+    answers = [None] * in_one_piece + [Step(1, 48.0, 13.5)]
+
+    async def together(_: _Run, batch: int) -> Step | None:
+        assert batch == 1
+        return answers.pop(0)
+
+    monkeypatch.setattr(_Run, "_together", together)
+    load = Load((64, 256), (1,), 1)
+    if measured:
+        assert await run.decode(load) == [Step(1, 48.0, 13.5)]
+    else:
+        with pytest.raises(FitError, match="came in one piece"):
+            await run.decode(load)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("speed", "running_max"), [(1.0, 2), (20.0, None)])
+@pytest.mark.parametrize(("speed", "running_max"), [(1.0, 2), (6.0, None)])
 async def test_an_engine_that_runs_two_at_once(speed: float, running_max: int | None) -> None:
     narrow = replace(load_profile("qwen3-32b-tp2-h100"), max_running=2)
     limits = replace(LIMITS, batches=(1, 2, 8), prompt_tokens=(64, 256), repeats=1)
@@ -105,7 +126,7 @@ async def test_an_engine_that_runs_two_at_once(speed: float, running_max: int | 
 
 
 def test_the_load_keeps_within_its_bounds() -> None:
-    for tokens_max in (1_500, 3_000, 10_000, 100_000):
+    for tokens_max in (1_600, 3_000, 10_000, 100_000):
         load = planned_load(FitLimits(tokens_max=tokens_max), 100_000)
         assert load.tokens <= tokens_max
         assert len(load.prompt_tokens) >= 2

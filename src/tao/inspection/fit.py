@@ -21,6 +21,8 @@ WARM_WORDS = 64
 WARM_UPS = 2
 TOKENS_PER_WORD = 2.0
 """Of the texts that are sent, until the engine has counted one."""
+ATTEMPTS_MAX = 3
+"""Of a single stream: one that a hold-up on its way has put together to one piece says nothing."""
 STREAM_SECONDS_MIN = 0.1
 """By the clock. That shorter streams of a batch never all run at one time says nothing of the engine's own limit."""
 SCATTER_MAX = 0.10
@@ -55,7 +57,7 @@ class Load:
         """Prompt and output tokens in all."""
         warm_up = WARM_UPS * (round(WARM_WORDS * TOKENS_PER_WORD) + DECODE_TOKENS)
         prefill = self.repeats * sum(tokens + 1 for tokens in self.prompt_tokens) + DECODE_TOKENS
-        return warm_up + prefill + sum(self.batches) * (SHORT_TOKENS + DECODE_TOKENS)
+        return warm_up + prefill + (sum(self.batches) + ATTEMPTS_MAX - 1) * (SHORT_TOKENS + DECODE_TOKENS)
 
 
 def planned_load(limits: FitLimits, largest_tokens: int) -> Load:
@@ -240,9 +242,9 @@ class _Run:
             if self.over and steps:
                 self.remarks.append(f"time ran out before a batch of {batch}")
                 break
-            words = max(1, round(SHORT_TOKENS / self.tokens_per_word))
-            streams = await asyncio.gather(*(self._ask(words, DECODE_TOKENS) for _ in range(batch)))
-            step = self._step(streams)
+            step = await self._together(batch)
+            for _ in range(ATTEMPTS_MAX - 1 if batch == 1 else 0):
+                step = step or await self._together(batch)
             if step is None:
                 self._not_together(batch, steps)
                 break
@@ -250,6 +252,11 @@ class _Run:
         if not steps:
             raise FitError("streams of a single request came in one piece: the time of a step cannot be told")
         return steps
+
+    async def _together(self, batch: int) -> Step | None:
+        """A step of so many streams at once; None where they did not all run at one time."""
+        words = max(1, round(SHORT_TOKENS / self.tokens_per_word))
+        return self._step(await asyncio.gather(*(self._ask(words, DECODE_TOKENS) for _ in range(batch))))
 
     def _not_together(self, batch: int, steps: list[Step]) -> None:
         """What that says of the engine: nothing where a stream may be over before the last of the others has begun."""
