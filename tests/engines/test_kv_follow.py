@@ -35,7 +35,7 @@ def test_repetitions_are_ignored() -> None:
 
 def test_a_gap_is_closed_by_a_replay() -> None:
     follower = following(frames(0, stored([1, 2])))
-    assert follower.receive(frames(3, stored([4], 3)), 1.0) == 1
+    assert follower.receive(frames(3, stored([4], 3)), 1.0) == 0, "from the last that is known"
     assert not follower.replayed(frames(0, stored([1, 2])))  # more than was asked for
     assert not follower.replayed(frames(1, stored([3], 2)))
     assert not follower.replayed(frames(2, CLEARED, stored([1, 2, 3])))
@@ -49,7 +49,7 @@ def test_a_gap_is_closed_by_a_replay() -> None:
 
 def test_a_gap_that_is_not_closed_voids_all_that_was_told() -> None:
     follower = following(frames(0, stored([1, 2])))
-    assert follower.receive(frames(3, stored([8, 9], session="t")), 1.0) == 1
+    assert follower.receive(frames(3, stored([8, 9], session="t")), 1.0) == 0
     follower.replayed(frames(2, stored([3], 2)))  # 1 is not kept any more
     assert follower.replayed([b"", END, b""])
     heard = follower.take_heard()
@@ -65,7 +65,7 @@ def test_without_a_replay_a_gap_is_a_loss_but_a_late_start_is_none() -> None:
     assert late.receive(frames(40, stored([1, 2])), 1.0) == 0
     late.replay_failed("there is none")
     assert late.take_heard() == Heard({"s": 32})
-    assert late.receive(frames(42), 1.0) == 41
+    assert late.receive(frames(42), 1.0) == 40
     late.replay_failed("there is none")
     assert "there is none" in str(late.take_heard().lost)
 
@@ -99,6 +99,24 @@ def test_a_publisher_that_starts_anew_has_an_empty_cache() -> None:
     assert follower.take_heard() == Heard({"t": 16}, cleared=True)
     assert follower.figures.restarts == 1
     assert follower.receive(frames(1, at=100.0), 1.0) is None
+
+
+def test_a_publisher_that_starts_anew_with_a_clock_behind_is_no_repetition() -> None:
+    follower = following(*(frames(n, stored([n + 1], n or None), at=1_000.0 + n) for n in range(4)))
+    assert follower.receive(frames(0, stored([7], session="t"), at=400.0), 1.0) is None
+    assert follower.take_heard() == Heard({"t": 16}, cleared=True)
+    assert (follower.figures.restarts, follower.figures.duplicates) == (1, 0)
+
+
+def test_a_publisher_that_has_started_anew_and_got_further_shows_in_the_replay() -> None:
+    follower = following(*(frames(n, stored([n + 1], n or None), at=1_000.0 + n) for n in range(4)))
+    assert follower.receive(frames(6, stored([70], 60, "t"), at=2_006.0), 1.0) == 3
+    for number in range(3, 7):
+        blocks = stored([10 * number], 10 * (number - 1) if number > 3 else None, "t")
+        follower.replayed(frames(number, blocks, at=2_000.0 + number))
+    follower.replayed([b"", END, b""])
+    assert follower.take_heard() == Heard({"t": 64}, cleared=True)
+    assert follower.index.tokens("s") is None
 
 
 def test_a_publisher_that_starts_anew_unheard_is_asked_for_the_beginning() -> None:

@@ -59,9 +59,9 @@ def test_a_vllm_page() -> None:
         preemptions=2.0,
         prompt_tokens=5000.0,
         output_tokens=700.0,
+        served=ServedTokens({"0": 5000.0}, {"0": 700.0}),
         ranks=(RankStatus("0", 16_000, 3, 1, 4.2e-05),),
     )
-    assert status.served == ServedTokens(5000.0, 700.0)
 
 
 def test_capacity_of_all_ranks_is_added_up_and_kept_apart() -> None:
@@ -121,10 +121,35 @@ def test_when_the_process_began_is_read_where_the_page_tells() -> None:
 )
 def test_a_counter_that_is_not_told_in_full_has_not_fallen(page: str, old: str, new: str) -> None:
     before, now = read_status(page.encode()), read_status(page.replace(old, new).encode())
-    assert (now.served.prompt, now.served.output) == (before.served.prompt, None)
+    assert (now.served.prompt, now.output_tokens) == (before.served.prompt, None)
+    assert len(now.served.output) < len(before.served.output)
     assert not now.served.is_below(before.served)
     assert now.served.or_last(before.served) == before.served
     assert any("tokens_total" in problem or "unreadable" in problem for problem in now.problems)
+
+
+def test_ranks_are_compared_each_by_itself() -> None:
+    one, two = VLLM, VLLM.replace('engine="0"', 'engine="1"')
+    before = read_status((one + two).encode()).served
+    assert not read_status(one.encode()).served.is_below(before), "the page of one rank is missing"
+    grown = one.replace("} 5000.0", "} 90000.0")
+    assert read_status((grown + two.replace("} 700.0", "} 10.0")).encode()).served.is_below(before)
+
+
+@pytest.mark.parametrize("number", ["1e308", "-5"])
+def test_a_counter_that_no_engine_has_is_named_and_no_restart(number: str) -> None:
+    before, odd = read_status(VLLM.encode()), read_status(VLLM.replace("} 700.0", "} " + number).encode())
+    assert odd.output_tokens is None
+    assert any("generation_tokens_total of rank 0 is" in problem for problem in odd.problems)
+    assert not odd.served.is_below(before.served)
+    assert not before.served.is_below(odd.served.or_last(before.served))
+
+
+@pytest.mark.parametrize("moment", ["0", "-1", "1e308"])
+def test_a_start_that_cannot_be_is_named_and_left_out(moment: str) -> None:
+    status = read_status((VLLM + f"process_start_time_seconds {moment}\n").encode())
+    assert status.started_at is None
+    assert any("process_start_time_seconds is" in problem for problem in status.problems)
 
 
 def test_a_counter_that_has_fallen_is_a_restart() -> None:
@@ -206,7 +231,11 @@ def test_an_sglang_page() -> None:
     status = read_status(SGLANG.encode())
     assert (status.engine, status.capacity_tokens, status.running, status.waiting) == ("sglang", 20_480, 4, 2)
     assert (status.kv_usage, status.prefix_query_tokens, status.prefix_hit_tokens) == (0.25, 900.0, 300.0)
-    assert (status.preemptions, status.served, status.problems) == (1.0, ServedTokens(900.0, 100.0), ())
+    assert (status.preemptions, status.served, status.problems) == (
+        1.0,
+        ServedTokens({"0": 900.0}, {"0": 100.0}),
+        (),
+    )
 
 
 def test_sglang_data_parallel_ranks_are_added_up() -> None:

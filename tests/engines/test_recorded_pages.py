@@ -30,6 +30,7 @@ def test_the_metrics_of_a_real_vllm() -> None:
         preemptions=0.0,
         prompt_tokens=624.0,
         output_tokens=16.0,
+        served=ServedTokens({"0": 624.0}, {"0": 16.0}),
         started_at=1.79597773511e09,
         ranks=(RankStatus("0", 32_768, 0, 0, 0.0),),
     )
@@ -55,6 +56,7 @@ def test_the_metrics_of_a_real_sglang() -> None:
         prefix_hit_tokens=356.0,
         prompt_tokens=14_111.0,
         output_tokens=818.0,
+        served=ServedTokens({"0": 14_111.0}, {"0": 818.0}),
         ranks=(RankStatus("0", 16_384, 0, 0, 0.0),),
     )
 
@@ -66,7 +68,7 @@ def test_a_real_sglang_that_has_served_nobody_has_counted_nothing() -> None:
     status = read_status("\n".join(fresh).encode())
     assert (status.capacity_tokens, status.served, status.prefix_hit_tokens) == (
         16_384,
-        ServedTokens(0.0, 0.0),
+        ServedTokens({"0": 0.0}, {"0": 0.0}),
         0.0,
     )
 

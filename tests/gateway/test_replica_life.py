@@ -160,7 +160,7 @@ async def test_a_restart_between_two_looks_is_seen_by_the_counters() -> None:
         assert session is not None
         engine.served_tokens = 2000
         member = next(iter(front.gateway.fleet))
-        await until(lambda: member.served.prompt == 2000)
+        await until(lambda: member.served.prompt == {"0": 2000.0})
         assert session.evidence
         engine.served_tokens = 0
         await until(lambda: front.events(ReplicaLost))

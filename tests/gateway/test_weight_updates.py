@@ -57,11 +57,13 @@ async def test_what_runs_goes_on_and_its_credit_is_void() -> None:
         assert session.evidence == {}
 
 
-async def test_a_trainer_that_dies_does_not_hold_turns_for_ever() -> None:
+async def test_a_trainer_that_dies_does_not_hold_turns_for_ever(logs: list[dict[str, Any]]) -> None:
     async with fake_engine() as engine, fronted(engine.url, admin_token=TOKEN) as front:
         await weights(front, "begin", deadline_seconds=0.2)
         assert (await front.chat(session="s")).status_code == 200
         assert not front.events(WeightsUpdateEnded)
+    said = [entry["event"] for entry in logs if "nobody has ended" in entry["event"]]
+    assert len(said) == 1
 
 
 async def test_a_held_stream_is_kept_alive_meanwhile() -> None:

@@ -1,6 +1,8 @@
 """A file of replicas: both forms, changes of every kind, and everything that can be wrong with it."""
 
+import asyncio
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -166,3 +168,12 @@ def test_what_is_nested_too_deeply_is_an_error(file: Path, suffix: str) -> None:
     deep.write_text(('{"replicas": ' if suffix == ".json" else "replicas = ") + "[" * 100_000)
     with pytest.raises(ReplicaFileError, match="replicas"):
         WatchedFile(deep, QUICK_SECONDS).read()
+
+
+async def test_a_pipe_is_no_file_of_replicas(tmp_path: Path) -> None:
+    """Nobody writes to it: whoever opens it waits, and so would the end of the process."""
+    path = tmp_path / "replicas.toml"
+    os.mkfifo(path)
+    async with asyncio.timeout(5.0):
+        with pytest.raises(ReplicaFileError, match="no regular file"):
+            await asyncio.to_thread(WatchedFile(path, 0.01).read)

@@ -87,7 +87,7 @@ def test_how_many_run_together_is_not_told_by_streams_that_are_too_short() -> No
     run._not_together(4, [Step(1, 48.0, 1600.0)])
     told = [run.running_max]
     assert "takes 51 ms by the clock, too short to tell whether 4 run together" in run.remarks[0]
-    run._not_together(8, [Step(1, 48.0, 1600.0), Step(4, 192.0, 6000.0)])
+    run._not_together(8, [Step(1, 48.0, 1600.0), Step(4, 192.0, 12000.0)])
     assert [*told, run.running_max] == [None, 4]
     assert run.remarks[1] == "8 requests did not run together: at most about 4 do"
 

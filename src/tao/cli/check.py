@@ -44,7 +44,7 @@ def command(
     """Look at replicas: what TAO will know of them, what not, and how to turn it on.
 
     Reads each engine's pages and sends it a few tiny requests: the same prompt of a few hundred tokens twice and a
-    short stream, and where it publishes KV events one more. Nothing is changed.
+    short stream, and where it publishes KV events one or two more. Nothing is changed.
 
     Exit code: 0 all is well, 1 something is missing that matters, 2 a replica cannot be reached.
 

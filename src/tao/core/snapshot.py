@@ -189,5 +189,5 @@ def _why_waiting(ctx: Context, session: Session) -> str:
     if weight_tokens > most:
         return f"waits: needs {weight_tokens} tokens, the roomiest replica has {max(most, 0)} free; {bound}"
     if all(slots is not None and slots <= 0 for slots in free_slots):
-        return f"waits: {weight_tokens} tokens are free, but all slots are taken; {bound}"
+        return f"waits: the {weight_tokens} tokens that it needs are free, but all slots are taken; {bound}"
     return f"waits for the next plan: needs {weight_tokens} tokens, {most} are free; {bound}"

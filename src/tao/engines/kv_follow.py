@@ -15,6 +15,9 @@ from tao.engines.kv_wire import AllCleared, KvBatch, KvDecoder, Unreadable
 SILENCE_SECONDS = 5.0
 """A turn that must have stored blocks has ended so long ago, and nothing was heard."""
 
+TAKEN_MAX = 1 << 14
+"""Batches that are known again. A publisher repeats none; what was replayed may come once more, being queued by then."""
+
 
 @dataclass(slots=True)
 class Heard:
@@ -64,7 +67,7 @@ class KvFollower:
         self._topic = None if topic is None else topic.encode()
         self._decoder = KvDecoder()
         self._next: int | None = None
-        self._published_at = 0.0
+        self._taken: dict[int, float] = {}  # when the latest batches were published, by sequence
         self._held: KvBatch | None = None
         self._held_at = 0.0
         self._expecting_since: float | None = None
@@ -86,7 +89,7 @@ class KvFollower:
             return None
         self._topic = batch.topic
         if self._next is not None and batch.sequence < self._next:
-            if batch.at <= self._published_at:
+            if self._taken.get(batch.sequence) == batch.at:
                 self.figures.duplicates += 1
                 return None
             self._restarted()
@@ -97,7 +100,9 @@ class KvFollower:
         if self._next is not None and batch.sequence > self._next:
             self.figures.gaps += 1
             self._held, self._held_at = batch, at
-            return self._next
+            return max(
+                0, self._next - 1
+            )  # with the last one that is known, which shows whether it is the same publisher
         self._apply(batch, at)
         return None
 
@@ -111,7 +116,10 @@ class KvFollower:
             return True
         if isinstance(batch, Unreadable):
             self._unreadable(batch)
-        elif self._next is None or batch.sequence == self._next:
+            return False
+        if self._taken.get(batch.sequence, batch.at) != batch.at:
+            self._restarted()
+        if self._next is None or batch.sequence == self._next:
             self.figures.replayed += 1
             self._apply(batch, self._published(batch))
         return False
@@ -187,7 +195,10 @@ class KvFollower:
     def _apply(self, batch: KvBatch, heard_at: float) -> None:
         self.figures.batches += 1
         self._expecting_since, self.silent = None, False
-        self._next, self._published_at = batch.sequence + 1, batch.at
+        self._next = batch.sequence + 1
+        self._taken[batch.sequence] = batch.at
+        if len(self._taken) > TAKEN_MAX:
+            del self._taken[next(iter(self._taken))]
         self.unknown_kinds.update(batch.unknown if len(self.unknown_kinds) < 16 else ())
         overflows = self.index.overflows
         for event in batch.events:
@@ -218,6 +229,7 @@ class KvFollower:
         self.index.clear()
         self._heard = Heard(cleared=True, lost=self._heard.lost)
         self._next = None
+        self._taken.clear()
 
     def _unreadable(self, message: Unreadable) -> None:
         """What it would have told is not known, so nothing that was told may be relied on."""

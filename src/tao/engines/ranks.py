@@ -15,6 +15,9 @@ STARTED = ("process_start_time_seconds",)
 COUNT_MAX = 10**15
 """Tokens or requests: an engine that tells more tells nonsense."""
 
+MOMENT_MAX = 1e11
+"""Seconds since 1970: in some thousand years."""
+
 USAGE_MAX = 1.5
 """Share of the KV cache: above all of it there are rounding errors only."""
 
@@ -47,25 +50,26 @@ def total(samples: Samples, names: Sequence[str], told: list[str] | None = None)
     return sum(sample.value for sample in found)
 
 
-def total_of_ranks(
-    samples: Samples,
-    names: Sequence[str],
-    ranks: Sequence[RankStatus],
-    rank_labels: tuple[str, ...],
-    told: list[str],
-) -> float | None:
-    """As `total`, of a counter that every rank has from its start: None where that of a rank is missing."""
-    counted = {rank_of(sample, rank_labels) for sample in samples.first_of(names)}
-    silent = [row.rank for row in ranks if row.rank not in counted]
-    if counted and silent:
-        told.append(f"metrics page tells no {names[0]} of rank {', '.join(silent)}")
-        return None
-    return total(samples, names, told)
+def totals_by_rank(
+    samples: Samples, names: Sequence[str], rank_labels: tuple[str, ...], told: list[str]
+) -> dict[str, float]:
+    """As `total`, of each rank that the page tells of; nothing where a series cannot be read, since it may be of any."""
+    if not samples.unreadable.isdisjoint(names):
+        return {}
+    return plausible(by_rank(samples.first_of(names), rank_labels), names[0], COUNT_MAX, told)
 
 
-def started_at(samples: Samples) -> float | None:
+def sum_of_ranks(counted: Mapping[str, float], ranks: Sequence[RankStatus]) -> float | None:
+    """The sum, where it is known of every rank."""
+    whole = counted and all(row.rank in counted for row in ranks)
+    return sum(counted.values()) if whole else None
+
+
+def started_at(samples: Samples, told: list[str]) -> float | None:
     """When the youngest process behind the page began, seconds since 1970; None where the page does not tell."""
-    return max((sample.value for sample in samples.first_of(STARTED)), default=None)
+    began = [sample.value for sample in samples.first_of(STARTED)]
+    told += [f"{STARTED[0]} is {at:g}" for at in began if not 0 < at <= MOMENT_MAX]
+    return max((at for at in began if 0 < at <= MOMENT_MAX), default=None)
 
 
 def plausible(values: Mapping[str, float], name: str, most: float, told: list[str]) -> dict[str, float]:

@@ -17,9 +17,10 @@ from tao.engines.ranks import (
     started_at,
     sum_or_none,
     total,
+    totals_by_rank,
 )
 from tao.engines.samples import Samples, read_samples
-from tao.engines.status import EngineStatus, RankStatus
+from tao.engines.status import EngineStatus, RankStatus, ServedTokens
 
 PREFIX = "sglang:"
 
@@ -56,28 +57,37 @@ class SglangAdapter:
             _per_rank(samples, _WAITING, problems),
             _per_rank(samples, _USAGE, problems, USAGE_MAX),
         )
-        prompt = _counted(samples, _PROMPT, rows)
+        served = ServedTokens(
+            *(_counted(samples, names, rows, problems) for names in (_PROMPT, _OUTPUT)),
+        )
+        prompt_tokens = sum(served.prompt.values()) if served.prompt else None
+        hits = _counted(samples, _HITS, rows, problems)
         return EngineStatus(
             engine=self.name,
             capacity_tokens=sum_or_none([row.capacity_tokens for row in rows]),
             running=sum_or_none([row.running for row in rows]),
             waiting=sum_or_none([row.waiting for row in rows]),
             kv_usage=mean_usage(rows),
-            prefix_query_tokens=prompt,
-            prefix_hit_tokens=_counted(samples, _HITS, rows),
+            prefix_query_tokens=prompt_tokens,
+            prefix_hit_tokens=sum(hits.values()) if hits else None,
             preemptions=total(samples, _RETRACTED),
-            prompt_tokens=prompt,
-            output_tokens=_counted(samples, _OUTPUT, rows),
-            started_at=started_at(samples),
+            prompt_tokens=prompt_tokens,
+            output_tokens=sum(served.output.values()) if served.output else None,
+            served=served,
+            started_at=started_at(samples, problems),
             ranks=rows,
             problems=(*problems, *gaps(rows)),
         )
 
 
-def _counted(samples: Samples, names: tuple[str, ...], rows: tuple[RankStatus, ...]) -> float | None:
-    """A counter of tokens over all series; 0 where the page tells of a rank but not yet of it."""
-    is_there = bool(samples.first_of(names)) or not samples.unreadable.isdisjoint(names)
-    return 0.0 if rows and not is_there else total(samples, names)
+def _counted(
+    samples: Samples, names: tuple[str, ...], rows: tuple[RankStatus, ...], problems: list[str]
+) -> dict[str, float]:
+    """A counter of tokens by rank; 0 where the page tells of ranks but not yet of it."""
+    counted = totals_by_rank(samples, names, _RANK_LABELS, problems)
+    if counted or samples.first_of(names) or not samples.unreadable.isdisjoint(names):
+        return counted
+    return {row.rank: 0.0 for row in rows}
 
 
 def _per_rank(

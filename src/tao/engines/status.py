@@ -4,7 +4,8 @@ Values that it did not tell are None, and each missing or unreadable one is name
 are explicit, never a guess. This file must not know HTTP, metric names or decisions.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 
@@ -21,22 +22,21 @@ class RankStatus:
 
 @dataclass(frozen=True, slots=True)
 class ServedTokens:
-    """Totals since the engine started, which only grow while it lives; None: not told, or not of every rank."""
+    """Tokens of prompts and of output since the engine started, by rank, which only grow while it lives; of ranks that were
+    told in full.
+    """
 
-    prompt: float | None = None
-    output: float | None = None
+    prompt: Mapping[str, float] = field(default_factory=dict)
+    output: Mapping[str, float] = field(default_factory=dict)
 
     def is_below(self, before: "ServedTokens") -> bool:
         """Whether any total that is known of both is smaller than it was: the engine has restarted."""
         pairs = ((self.prompt, before.prompt), (self.output, before.output))
-        return any(now is not None and then is not None and now < then for now, then in pairs)
+        return any(count < then.get(rank, 0.0) for now, then in pairs for rank, count in now.items())
 
     def or_last(self, before: "ServedTokens") -> "ServedTokens":
         """What is told now, else what was told last."""
-        return ServedTokens(
-            before.prompt if self.prompt is None else self.prompt,
-            before.output if self.output is None else self.output,
-        )
+        return ServedTokens({**before.prompt, **self.prompt}, {**before.output, **self.output})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ class EngineStatus:
 
     Requests and KV tokens are sums over `ranks`. `kv_usage` (0..1) is weighted by capacity; engines count only blocks
     of running requests, so an idle engine with a full prefix cache reads 0. Counters are totals since the engine
-    started: prefix queries and hits and tokens in tokens, preemptions in events. `started_at`: when the process of
-    the engine began (seconds since 1970), where its page tells.
+    started: prefix queries and hits and tokens in tokens (`served` by rank), preemptions in events. `started_at`: when the
+    process of the engine began (seconds since 1970), where its page tells.
     """
 
     engine: str
@@ -59,14 +59,10 @@ class EngineStatus:
     preemptions: float | None = None
     prompt_tokens: float | None = None
     output_tokens: float | None = None
+    served: ServedTokens = field(default_factory=ServedTokens)
     started_at: float | None = None
     ranks: tuple[RankStatus, ...] = ()
     problems: tuple[str, ...] = ()
-
-    @property
-    def served(self) -> ServedTokens:
-        """What it has served since it started."""
-        return ServedTokens(self.prompt_tokens, self.output_tokens)
 
 
 class EngineAdapter(Protocol):

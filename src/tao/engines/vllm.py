@@ -15,12 +15,13 @@ from tao.engines.ranks import (
     rank_of,
     rank_rows,
     started_at,
+    sum_of_ranks,
     sum_or_none,
     total,
-    total_of_ranks,
+    totals_by_rank,
 )
 from tao.engines.samples import Sample, Samples, read_samples
-from tao.engines.status import EngineStatus
+from tao.engines.status import EngineStatus, RankStatus, ServedTokens
 
 PREFIX = "vllm:"
 
@@ -61,6 +62,9 @@ class VllmAdapter:
             _per_rank(samples, _WAITING, problems),
             _per_rank(samples, _USAGE, problems, USAGE_MAX),
         )
+        served = ServedTokens(
+            *(_counted(samples, names, rows, problems) for names in (_PROMPT, _OUTPUT)),
+        )
         return EngineStatus(
             engine=self.name,
             capacity_tokens=sum_or_none([row.capacity_tokens for row in rows]),
@@ -70,12 +74,24 @@ class VllmAdapter:
             prefix_query_tokens=total(samples, _QUERIES, problems),
             prefix_hit_tokens=total(samples, _HITS, problems),
             preemptions=total(samples, _PREEMPTIONS, problems),
-            prompt_tokens=total_of_ranks(samples, _PROMPT, rows, _RANK_LABELS, problems),
-            output_tokens=total_of_ranks(samples, _OUTPUT, rows, _RANK_LABELS, problems),
-            started_at=started_at(samples),
+            prompt_tokens=sum_of_ranks(served.prompt, rows),
+            output_tokens=sum_of_ranks(served.output, rows),
+            served=served,
+            started_at=started_at(samples, problems),
             ranks=rows,
             problems=(*problems, *gaps(rows)),
         )
+
+
+def _counted(
+    samples: Samples, names: tuple[str, ...], rows: tuple[RankStatus, ...], problems: list[str]
+) -> dict[str, float]:
+    """A counter of tokens, which every rank has from its start."""
+    counted = totals_by_rank(samples, names, _RANK_LABELS, problems)
+    silent = [row.rank for row in rows if row.rank not in counted]
+    if silent and samples.unreadable.isdisjoint(names):
+        problems.append(f"metrics page tells no {names[0]} of rank {', '.join(silent)}")
+    return counted
 
 
 def _per_rank(

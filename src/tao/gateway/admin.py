@@ -82,7 +82,8 @@ class Admin:
         elif snapshot["shutting_down"]:
             why = "shutting down"
         elif not self._fleet.up():
-            why = "no replica is up"
+            is_draining = any(member.up for member in self._fleet)
+            why = "all replicas that are up are draining" if is_draining else "no replica is up"
         return _json(
             200 if why is None else 503,
             {

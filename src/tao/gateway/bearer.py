@@ -23,8 +23,14 @@ def change_refusal(request: ClientRequest, token: str | None) -> tuple[int, dict
     if token is None:
         return 403, error_document("admin_off", OFF)
     if not _is_authorised(request, token):
-        return 401, error_document("unauthorised", "this needs the header 'Authorization: Bearer TOKEN'")
+        return 401, error_document("unauthorised", _why_not(request))
     return None
+
+
+def _why_not(request: ClientRequest) -> str:
+    if Headers(request.headers).get("authorization") is None:
+        return "this needs the header 'Authorization: Bearer TOKEN'"
+    return "the header 'Authorization' has not the token that TAO was started with: it wants 'Bearer TOKEN'"
 
 
 def _is_authorised(request: ClientRequest, token: str) -> bool:

@@ -42,7 +42,7 @@ from tao.gateway.exchange import ClientRequest
 from tao.gateway.kvsources import FoundSources, SourceFinder
 from tao.gateway.sessionnames import HEADER, SessionNames
 from tao.gateway.unnamed import Ended, Served, new_tokens
-from tao.gateway.watchedcache import NOT_ASKED, Watched, counted, described
+from tao.gateway.watchedcache import Watched, counted, described, is_told
 from tao.gateway.wire import lenient
 from tao.gateway.wire.requests import ParsedRequest
 from tao.gateway.wire.sessions import Resolution
@@ -104,10 +104,8 @@ class CacheWatch:
                 self._forget_session(session)
             case TurnFinished(turn=turn, usage=usage):
                 self._settled(turn, usage)
-            case TurnStopped(turn=turn):
-                self._stopped(turn)
-            case TurnFailed(turn=turn):
-                self._turns.pop(turn, None)
+            case TurnFailed(turn=turn) | TurnStopped(turn=turn):
+                self._came_to_nothing(turn)
         for command in commands:
             match command:
                 case DispatchTurn(turn=turn, session=session, replica=replica):
@@ -242,12 +240,11 @@ class CacheWatch:
         if is_one_rank and new_tokens(usage) >= STORES_TOKENS_MIN:
             watched.streams[0].follower.expect(served.since, asyncio.get_running_loop().time())
 
-    def _stopped(self, turn: TurnId) -> None:
-        """The core has put its own estimate in the place of what was told: to be told again."""
+    def _came_to_nothing(self, turn: TurnId) -> None:
+        """Of a stopped turn the core puts its own estimate in the place of what was told: to be told again."""
         served = self._turns.pop(turn, None)
-        watched = None if served is None else self._watched.get(served.replica)
-        if served is not None and watched is not None:
-            watched.dirty[served.session] = None
+        if served is not None and served.replica in self._watched:
+            self._watched[served.replica].dirty[served.session] = None
 
     def _look_for(self, watched: Watched, served: Served, usage: Usage | None) -> None:
         """Recognise the blocks of a turn from now on; where it does not tell how many they are, know none any more."""
@@ -291,35 +288,38 @@ class CacheWatch:
         for stream in watched.streams:
             stream.follower.listen(now)
         if any(stream.follower.catching_up for stream in watched.streams):
-            return  # bounded by the replay's own deadline
+            self._age(watched)
+            return
         if any(stream.follower.voided for stream in watched.streams):
             self._recognise_none(watched)
         self._recognise(watched, now)
         heard = [stream.follower.take_heard() for stream in watched.streams]
-        cleared = any(each.cleared for each in heard)
         lost = next((each.lost for each in heard if each.lost is not None), None)
         sessions, watched.dirty = watched.dirty, {}
         for each in heard:
             sessions |= dict.fromkeys(filter(None, map(self.names.session, each.tokens)))
         at = self._driver.clock.now()
-        if cleared:
+        if any(each.cleared for each in heard):
             self._log.info("the cache of a replica was emptied", replica=watched.replica)
             self._feed(CacheFlushed(at, watched.replica))
         if lost is not None:
             self._feed(CacheWatchLost(at, watched.replica))
-        self._say(watched, lost)
+        said = watched.news(lost)
+        if said is not None:
+            self._log.warning("a cache cannot be watched", replica=watched.replica, why=said)
         for session in sessions:
             if session in watched.unnamed:
                 watched.dirty[session] = None  # until its blocks are known, what its turn said counts
             else:
                 self._tell_session(watched, session, at)
 
-    def _say(self, watched: Watched, lost: str | None) -> None:
-        said = lost or watched.problem
-        if said is not None and said not in (watched.told, NOT_ASKED):
-            self._log.warning("a cache cannot be watched", replica=watched.replica, why=said)
-        if watched.live or said is not None:
-            watched.told = said
+    def _age(self, watched: Watched) -> None:
+        """What was told is a memory while it is not known what was missed, and is told again after that."""
+        sessions = self._driver.scheduler.view.sessions
+        told = [name for name, session in sessions.items() if is_told(session, watched.replica)]
+        watched.dirty |= dict.fromkeys(told)
+        if told:
+            self._feed(CacheWatchLost(self._driver.clock.now(), watched.replica))
 
     def _tell_session(self, watched: Watched, session: SessionId, at: float) -> None:
         known = self._driver.scheduler.view.sessions.get(session)
@@ -328,7 +328,7 @@ class CacheWatch:
         before = known.evidence.get(watched.replica)
         tokens = self._tokens(watched, session)
         if tokens is None:
-            if before is not None and before.source is EvidenceSource.KV_EVENTS:
+            if is_told(known, watched.replica):
                 self._feed(CacheWatchLost(at, watched.replica, session))
             return
         tokens = min(tokens, known.footprint_tokens)

@@ -80,7 +80,7 @@ class Flushing:
             return 404, error_document("unknown_replica", str(error))
         told = await asyncio.gather(*(self._flush(member) for member in wanted))
         flushed = all(row["flushed"] for row in told)
-        self._log.warning("caches were flushed through the gateway", replicas=list(told))
+        self._log.warning("the gateway was asked to flush caches", flushed=flushed, replicas=list(told))
         return 200 if flushed else 409, {"success": flushed, "replicas": list(told)}
 
     def _wanted(self, request: ClientRequest) -> list[Member]:
@@ -109,12 +109,10 @@ class Flushing:
             async with asyncio.timeout(self._seconds_max):
                 reply = await self._upstream.send(member.url, request)
                 body = await whole_body(reply, ANSWER_BYTES_MAX)
-        except UnreachableError as error:
-            return _Outcome(f"{type(error).__name__}: {error}".removesuffix(": "))
-        except (TimeoutError, BrokenError) as error:
-            told = f"{type(error).__name__}: {error}".removesuffix(": ")
+        except (TimeoutError, UnreachableError, BrokenError) as error:
+            told = str(error) or f"no answer within {self._seconds_max:g} s"
             return _Outcome(
-                f"{told}; it may yet empty its cache, so nothing is believed of it", may_be_empty=True
+                f"{told}; its cache may be empty, so nothing is believed of it", may_be_empty=True
             )
         if reply.status == 400 and path == SglangAdapter.flush_path:
             return _Outcome(IN_USE)

@@ -92,6 +92,7 @@ class Gateway:
         metrics.show(BookedSoFar(self.fleet.reconciliation))
         self._roster = Roster(self.fleet, config.replicas, sources, config.discovery.removal_seconds_max)
         self._operators = Operators(self.driver, self.fleet, self._roster, admin_token)
+        self.driver.watch(self._operators.observe)
         self._upstream = upstream
         timeout_seconds = config.health.timeout_seconds
         self._flushing = Flushing(self.driver, self.fleet, upstream, admin_token, timeout_seconds)

@@ -4,14 +4,15 @@
 token in the configuration they are off. It must not know what a change leads to.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 from urllib.parse import parse_qs
 
 import msgspec
 import structlog
 
-from tao.core.events import WeightsUpdateBegan, WeightsUpdateEnded
+from tao.core.commands import Command
+from tao.core.events import Event, WeightsUpdateBegan, WeightsUpdateEnded
 from tao.gateway.bearer import change_refusal
 from tao.gateway.driver import Driver
 from tao.gateway.exchange import Client, ClientRequest
@@ -68,6 +69,7 @@ class Operators:
         self._roster = roster
         self._token = token
         self._log = structlog.get_logger("tao.operators")
+        self._weights_until: float | None = None
         self._acts: dict[str, Act] = {
             REPLICAS_PATH: self._add,
             f"{REPLICAS_PATH}/drain": self._drain,
@@ -85,6 +87,17 @@ class Operators:
         """Answer a request that is for here."""
         status, document = self._answer(request)
         await answer(client, status, JSON, msgspec.json.encode(document))
+
+    def observe(self, event: Event, commands: Sequence[Command]) -> None:  # noqa: ARG002 - as observers are called
+        """Say where an update of weights ends only because its deadline has passed: its trainer may be dead."""
+        match event:
+            case WeightsUpdateBegan(until=until):
+                self._weights_until = until
+            case WeightsUpdateEnded():
+                self._weights_until = None
+            case _ if self._weights_until is not None and event.at >= self._weights_until:
+                self._weights_until = None
+                self._log.warning("nobody has ended the update of weights: its deadline has passed")
 
     def _answer(self, request: ClientRequest) -> tuple[int, Json]:
         if request.path == REPLICAS_PATH and request.method in {"GET", "HEAD"}:

@@ -1,12 +1,13 @@
 """One replica whose cache is watched: its streams of KV events, what they hold of a session, and how they are shown.
 
-It must not know the core or when anything is told to it.
+It must not know when anything is told to the core.
 """
 
 import asyncio
 from dataclasses import asdict, dataclass, field
 
 from tao.core.ids import ReplicaId, SessionId
+from tao.core.session import EvidenceSource, Session
 from tao.engines import KvSubscriber
 from tao.engines.kv_index import BlockIndex
 from tao.gateway.unnamed import Unnamed
@@ -68,6 +69,20 @@ class Watched:
         """What the replica holds of a session, on the rank that holds most; None where no stream knows its blocks."""
         known = [index.tokens(name) for index in self.indexes]
         return max((tokens for tokens in known if tokens is not None), default=None)
+
+    def news(self, lost: str | None) -> str | None:
+        """What is wrong by now, if it was not told yet. `lost`: why what was told before is a memory."""
+        said = lost or self.problem
+        is_new = said is not None and said not in (self.told, NOT_ASKED)
+        if self.live or said is not None:
+            self.told = said
+        return said if is_new else None
+
+
+def is_told(session: Session, replica: ReplicaId) -> bool:
+    """Whether KV events have told what the replica holds of the session."""
+    known = session.evidence.get(replica)
+    return known is not None and known.source is EvidenceSource.KV_EVENTS
 
 
 def counted(watched: Watched) -> dict[str, float]:

@@ -23,7 +23,7 @@ TOKENS_PER_WORD = 2.0
 """Of the texts that are sent, until the engine has counted one."""
 ATTEMPTS_MAX = 3
 """Of a single stream: one that a hold-up on its way has put together to one piece says nothing."""
-STREAM_SECONDS_MIN = 0.1
+STREAM_SECONDS_MIN = 0.25
 """By the clock. That shorter streams of a batch never all run at one time says nothing of the engine's own limit."""
 SCATTER_MAX = 0.10
 """A larger error of prefill at a measured length is said."""

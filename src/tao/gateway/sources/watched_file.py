@@ -6,6 +6,8 @@ looks in a row have seen the same. A file that cannot be read or makes no sense 
 """
 
 import asyncio
+import os
+import stat
 import tomllib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -60,7 +62,9 @@ class WatchedFile:
     def read(self) -> tuple[Wanted, ...]:
         """What the file says now. Raises `ReplicaFileError`."""
         try:
-            with self._path.open("rb") as file:
+            with open(self._path, "rb", opener=_never_waiting) as file:
+                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    raise ReplicaFileError(f"{self._path}: is no regular file")
                 content = file.read(FILE_BYTES_MAX + 1)
         except OSError as error:
             raise ReplicaFileError(f"{self._path}: cannot be read: {error.strerror or error}") from None
@@ -72,6 +76,11 @@ class WatchedFile:
             return _replicas(_parsed(content, self._path.suffix))
         except (*MALFORMED_JSON, ValueError) as error:
             raise ReplicaFileError(f"{self._path}: {error}") from None
+
+
+def _never_waiting(path: str, flags: int) -> int:
+    """A pipe that nobody writes to would keep its reader for ever, and the process from ending."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _parsed(content: bytes, suffix: str) -> Any:
