@@ -28,7 +28,7 @@ def change_refusal(request: ClientRequest, token: str | None) -> tuple[int, dict
 
 
 def _why_not(request: ClientRequest) -> str:
-    if Headers(request.headers).get("authorization") is None:
+    if "authorization" not in Headers(request.headers):
         return "this needs the header 'Authorization: Bearer TOKEN'"
     return "the header 'Authorization' has not the token that TAO was started with: it wants 'Bearer TOKEN'"
 

@@ -148,9 +148,13 @@ class Gateway:
 
     async def drain(self) -> bool:
         """Refuse turns that are held or new, let what runs finish. False when the bound was reached first."""
+        seconds_max = self.config.timeouts.drain_seconds
+        self._log.info(
+            "shutting down: what runs may finish", requests=len(self._serving), seconds_max=seconds_max
+        )
         self.driver.feed(ShutdownStarted(self.driver.clock.now()))
         try:
-            async with asyncio.timeout(self.config.timeouts.drain_seconds):
+            async with asyncio.timeout(seconds_max):
                 await self._idle.wait()
         except TimeoutError:
             return False
