@@ -11,10 +11,10 @@ from random import Random
 import pytest
 from fake_engine import status
 from gateway_kit import Front, emulated, fronted, until, words
-from kv_kit import stored
+from kv_kit import CLEARED, stored
 from watch_kit import evidence, follower_of, heard, published
 
-from tao.core.events import Usage
+from tao.core.events import CacheFlushed, Usage
 from tao.core.ids import ReplicaId, SessionId
 from tao.emulator import Emulator
 from tao.engines.kv_index import BlockIndex
@@ -50,7 +50,8 @@ class Engine:
         name: str | None = None,
     ) -> None:
         usage = Usage(prompt, output, cached)
-        self.unnamed.wait(Ended.of(Served(session, HERE, since, 0), name or session, usage, since + 1.0))
+        served, itself = Served(session, HERE, since, 0), name is not None
+        self.unnamed.wait(Ended.of(served, name or session, usage, since + 1.0, named_itself=itself))
 
     def look(self, times: int = 1, heard_at: float | None = inf) -> None:
         for _ in range(times):
@@ -447,6 +448,24 @@ async def test_blocks_that_come_after_a_flush_are_no_turns_of_before() -> None:
         await until(lambda: follower.index.blocks == 63)
         await asyncio.sleep(3 * PERIOD_SECONDS)
         assert evidence(front, "s") == (0, "")
+
+
+async def test_an_engine_that_names_some_clients_leaves_the_others_recognised() -> None:
+    async with published() as (front, engine, publisher):
+        await publisher.publish(stored([900], None, "its-own"))
+        await heard(front, engine, publisher)
+        await front.chat("hello", "s")
+        await publisher.publish(stored(list(range(1, 64)), None, None))
+        await until(lambda: evidence(front, "s") == (1_008, "kv-events"))
+
+
+async def test_a_flush_that_was_before_the_gateway_came_concerns_no_turn() -> None:
+    """It is replayed with the first event that is heard, and that is one of the turn's own."""
+    async with published(first=CLEARED) as (front, _, publisher):
+        await front.chat("hello", "s")
+        await publisher.publish(stored(list(range(1, 64)), None, None))
+        await until(lambda: evidence(front, "s") == (1_008, "kv-events"))
+        assert front.events(CacheFlushed) == []
 
 
 async def test_many_at_once_are_believed_no_more_than_they_have() -> None:

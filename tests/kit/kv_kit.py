@@ -63,9 +63,11 @@ class Publisher:
         )
         self._task = asyncio.get_running_loop().create_task(self._serve())
 
-    async def publish(self, *events: Any, lost: bool = False, topic: bytes | None = None) -> None:
+    async def publish(
+        self, *events: Any, lost: bool = False, topic: bytes | None = None, at: float | None = None
+    ) -> None:
         """The next batch; `lost`: no subscriber hears it."""
-        batch = frames(len(self._kept), *events, topic=self.topic if topic is None else topic)
+        batch = frames(len(self._kept), *events, topic=self.topic if topic is None else topic, at=at)
         self._kept.append(batch)
         if not lost:
             await self._pub.send_multipart(batch)

@@ -43,14 +43,19 @@ def live(front: Front, url: str) -> bool:
 
 @asynccontextmanager
 async def published(
-    topic: bytes = b"kv", beside: tuple[str, ...] = (), **settings: Any
+    topic: bytes = b"kv",
+    beside: tuple[str, ...] = (),
+    first: dict[str, Any] | None = None,
+    **settings: Any,
 ) -> AsyncIterator[tuple[Front, FakeEngine, Publisher]]:
     """A gateway before a fake engine whose events are published by hand; the subscription has arrived.
 
-    `beside`: more replicas, behind it.
+    `beside`: more replicas, behind it. `first`: an event of a minute before.
     """
     context = zmq.asyncio.Context()
     publisher = Publisher(context, topic)
+    if first is not None:
+        await publisher.publish(first, at=-60.0)
     source = {"endpoint": publisher.source.endpoint, "replay_endpoint": publisher.source.replay_endpoint}
     try:
         async with (

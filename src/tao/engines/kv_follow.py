@@ -8,6 +8,7 @@ same frames give the same answers. It must not know sessions beyond their names,
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from tao.engines.kv_index import BLOCKS_MAX, BlockIndex
 from tao.engines.kv_wire import AllCleared, KvBatch, KvDecoder, Unreadable
@@ -24,12 +25,19 @@ class Heard:
     """What a stream has told since the last look.
 
     `tokens`: of each session whose figure may have changed, None where its blocks cannot be told any more. `cleared`: the
-    cache was emptied. `lost`: why nothing that was told before may be relied on. Both come before `tokens`.
+    cache was emptied, the last time at `cleared_at` (-inf: it was not). `lost`: why nothing that was told before may be
+    relied on. Both come before `tokens`.
     """
 
     tokens: dict[str, int | None] = field(default_factory=dict)
     cleared: bool = False
     lost: str | None = None
+    cleared_at: float = field(default=-inf, compare=False)
+
+    @property
+    def voided_at(self) -> float:
+        """Until when what was told before is void; -inf: it is not."""
+        return inf if self.lost is not None else self.cleared_at
 
 
 @dataclass(slots=True)
@@ -92,7 +100,7 @@ class KvFollower:
             if self._taken.get(batch.sequence) == batch.at:
                 self.figures.duplicates += 1
                 return None
-            self._restarted()
+            self._restarted(at)
         self.last_at = at
         if self._next is None and batch.sequence:
             self._held, self._held_at = batch, at
@@ -118,7 +126,7 @@ class KvFollower:
             self._unreadable(batch)
             return False
         if self._taken.get(batch.sequence, batch.at) != batch.at:
-            self._restarted()
+            self._restarted(self._published(batch))
         if self._next is None or batch.sequence == self._next:
             self.figures.replayed += 1
             self._apply(batch, self._published(batch))
@@ -157,9 +165,9 @@ class KvFollower:
         return self._held is not None
 
     @property
-    def voided(self) -> bool:
-        """Whether what was told before is void, as the next `take_heard` says."""
-        return self._heard.cleared or self._heard.lost is not None
+    def voided_at(self) -> float:
+        """As of what the next `take_heard` tells."""
+        return self._heard.voided_at
 
     @property
     def live(self) -> bool:
@@ -204,7 +212,7 @@ class KvFollower:
         for event in batch.events:
             self.index.apply(event, heard_at)
             if isinstance(event, AllCleared):
-                self._heard = Heard(cleared=True, lost=self._heard.lost)
+                self._heard = Heard(cleared=True, lost=self._heard.lost, cleared_at=heard_at)
         if self.index.overflows > overflows:
             self._lose(f"more than {self.index.blocks_max} blocks: all were forgotten", keep_index=True)
 
@@ -219,15 +227,16 @@ class KvFollower:
             self._apply(batch, self._held_at)
 
     def _published(self, replayed: KvBatch) -> float:
-        """When a batch of the replay was published, by our clock: so much before the one that is kept. What is older than a
-        turn is nothing that the turn has stored.
+        """When a batch of the replay was published, by our clock: so much before the one that is kept, or after it. What is
+        older than a turn is nothing that the turn has stored.
         """
-        return self._held_at - (0.0 if self._held is None else max(0.0, self._held.at - replayed.at))
+        apart = 0.0 if self._held is None else replayed.at - self._held.at
+        return min(self._held_at + apart, self.last_at or 0.0)
 
-    def _restarted(self) -> None:
+    def _restarted(self, at: float) -> None:
         self.figures.restarts += 1
         self.index.clear()
-        self._heard = Heard(cleared=True, lost=self._heard.lost)
+        self._heard = Heard(cleared=True, lost=self._heard.lost, cleared_at=at)
         self._next = None
         self._taken.clear()
 
@@ -241,6 +250,6 @@ class KvFollower:
     def _lose(self, why: str, *, keep_index: bool = False) -> None:
         self.figures.losses += 1
         self.last_loss = why
-        self._heard = Heard(cleared=self._heard.cleared, lost=why)
+        self._heard = Heard(cleared=self._heard.cleared, lost=why, cleared_at=self._heard.cleared_at)
         if not keep_index:
             self.index.clear()

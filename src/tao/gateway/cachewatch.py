@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 
 import structlog
 import zmq
@@ -50,7 +51,7 @@ from tao.gateway.wire.sessions import Resolution
 PERIOD_SECONDS = 0.1
 ASK_AGAIN_SECONDS = 5.0
 STORES_TOKENS_MIN = 512
-"""A turn with so many new tokens must have filled a block, whatever the size of blocks."""
+"""A turn with so many new tokens must have filled a block, whatever their size; of several ranks, who knows where."""
 
 
 class CacheWatch:
@@ -146,7 +147,7 @@ class CacheWatch:
         match event:
             case ReplicaJoined(replica=replica):
                 if replica not in self._watched:
-                    watched = self._watched[replica] = Watched(replica)
+                    watched = self._watched[replica] = Watched(replica, asyncio.get_running_loop().time())
                     watched.tasks.append(asyncio.get_running_loop().create_task(self._ask(watched)))
             case ReplicaLost(replica=replica) | ReplicaRemoved(replica=replica):
                 gone = self._watched.pop(replica, None)
@@ -236,8 +237,7 @@ class CacheWatch:
         watched.dirty[served.session] = None
         if not watched.echoes and served.line is not None:
             self._look_for(watched, served, usage)
-        is_one_rank = len(watched.streams) == 1  # of several, who knows which
-        if is_one_rank and new_tokens(usage) >= STORES_TOKENS_MIN:
+        if new_tokens(usage) >= STORES_TOKENS_MIN and len(watched.streams) == 1:
             watched.streams[0].follower.expect(served.since, asyncio.get_running_loop().time())
 
     def _came_to_nothing(self, turn: TurnId) -> None:
@@ -254,7 +254,8 @@ class CacheWatch:
             watched.forget(name)
             return
         now = asyncio.get_running_loop().time()
-        watched.unnamed.wait(Ended.of(served, name, usage, now))
+        itself = self.names.is_clients(name)
+        watched.unnamed.wait(Ended.of(served, name, usage, now, named_itself=itself))
 
     def _line(self, session: SessionId) -> int | None:
         known = self._driver.scheduler.view.sessions.get(session)
@@ -265,11 +266,11 @@ class CacheWatch:
             watched.unnamed.drop(session)
             watched.forget(self.names.name(session))
 
-    def _recognise_none(self, watched: Watched) -> None:
+    def _recognise_none(self, watched: Watched, until: float = inf) -> None:
         """What was stored before the cache was emptied, or told and lost, is nobody's: nor are the turns' of that time."""
-        watched.unnamed.clear()
+        watched.unnamed.drop_until(until)
         for turn, served in self._turns.items():
-            if served.replica == watched.replica:
+            if served.replica == watched.replica and served.since <= until:
                 self._turns[turn] = replace(served, line=None)
 
     def _recognise(self, watched: Watched, now: float) -> None:
@@ -290,8 +291,7 @@ class CacheWatch:
         if any(stream.follower.catching_up for stream in watched.streams):
             self._age(watched)
             return
-        if any(stream.follower.voided for stream in watched.streams):
-            self._recognise_none(watched)
+        self._recognise_none(watched, watched.voided_at)
         self._recognise(watched, now)
         heard = [stream.follower.take_heard() for stream in watched.streams]
         lost = next((each.lost for each in heard if each.lost is not None), None)
@@ -299,7 +299,7 @@ class CacheWatch:
         for each in heard:
             sessions |= dict.fromkeys(filter(None, map(self.names.session, each.tokens)))
         at = self._driver.clock.now()
-        if any(each.cleared for each in heard):
+        if any(each.cleared_at >= watched.since for each in heard):
             self._log.info("the cache of a replica was emptied", replica=watched.replica)
             self._feed(CacheFlushed(at, watched.replica))
         if lost is not None:

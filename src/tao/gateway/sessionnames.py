@@ -89,6 +89,10 @@ class SessionNames:
         """What engines call a session."""
         return self._name_of.get(session) or self.given(session)
 
+    def is_clients(self, name: str) -> bool:
+        """Whether a client gave this name."""
+        return name in self._session_of
+
     def _spoil(self, name: str) -> None:
         session = self._session_of[name]
         if session is not None and self._name_of.get(session) == name:

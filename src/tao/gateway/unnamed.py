@@ -45,7 +45,7 @@ class Ended:
 
     `name`: the session's in the index. `since`, `until`: when it was dispatched and when it ended, by the clock of the
     events. `cached_tokens`: 0 up to `prompt_tokens`; `context_tokens`: prompt and output together. `line`: of the session,
-    which it continues.
+    which it continues. `named_itself`: its client gave the name that the engine knows it by.
     """
 
     session: SessionId
@@ -56,9 +56,12 @@ class Ended:
     prompt_tokens: int
     context_tokens: int
     line: int | None
+    named_itself: bool
 
     @classmethod
-    def of(cls, served: Served, name: str, usage: Usage, until: float) -> "Ended":
+    def of(
+        cls, served: Served, name: str, usage: Usage, until: float, *, named_itself: bool = False
+    ) -> "Ended":
         """What there is to look for. `usage` tells its cached tokens."""
         prompt_tokens = usage.prompt_tokens
         cached_tokens = min(usage.cached_tokens or 0, prompt_tokens)
@@ -72,12 +75,8 @@ class Ended:
             prompt_tokens,
             context_tokens,
             served.line,
+            named_itself,
         )
-
-    @property
-    def named_itself(self) -> bool:
-        """Whether its client gave the name that the engine knows it by."""
-        return self.name != self.session
 
     def stored(self, block_tokens: int) -> tuple[tuple[int, ...], range]:
         """Where its blocks may begin, and where they may end. The last token is computed by some engines and not by others.
@@ -124,10 +123,10 @@ class Unnamed:
         self._waiting.pop(session, None)
         self._looks.pop(session, None)
 
-    def clear(self) -> None:
-        """Look for none of them any more."""
-        self._waiting.clear()
-        self._looks.clear()
+    def drop_until(self, moment: float) -> None:
+        """Look no more for those that were dispatched by then."""
+        for turn in [each for each in self if each.since <= moment]:
+            self.drop(turn.session)
 
     def look(self, indexes: Sequence[BlockIndex], heard_at: float | None) -> None:
         """Tie to their sessions the blocks of the turns that can be told; give up those that were looked for enough.

@@ -5,6 +5,7 @@ It must not know when anything is told to the core.
 
 import asyncio
 from dataclasses import asdict, dataclass, field
+from math import inf
 
 from tao.core.ids import ReplicaId, SessionId
 from tao.core.session import EvidenceSource, Session
@@ -18,9 +19,12 @@ NOT_ASKED = "not asked yet"
 
 @dataclass(slots=True)
 class Watched:
-    """One replica and its streams, in the order of ranks. `why`: what keeps it from being watched."""
+    """One replica and its streams, in the order of ranks. `since`: when it came (clock of the events): what happened to its
+    cache before concerns nobody here. `why`: what keeps it from being watched.
+    """
 
     replica: ReplicaId
+    since: float
     why: str | None = NOT_ASKED
     streams: list[KvSubscriber] = field(default_factory=list)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
@@ -54,6 +58,11 @@ class Watched:
         """Until when every stream has been heard (the clock of their events); None where one never was."""
         heard = [stream.follower.last_at for stream in self.streams]
         return min((at for at in heard if at is not None), default=None) if None not in heard else None
+
+    @property
+    def voided_at(self) -> float:
+        """Until when what any stream told before is void (the clock of their events); -inf: it is not."""
+        return max((stream.follower.voided_at for stream in self.streams), default=-inf)
 
     def forget(self, name: str) -> None:
         """Forget a session's blocks on all ranks."""
