@@ -4,6 +4,8 @@ It knows addresses and deadlines, and nothing of what a process serves.
 """
 
 import os
+import random
+import re
 import signal
 import socket
 import subprocess
@@ -20,6 +22,15 @@ END_SECONDS_MAX = 15.0
 POLL_SECONDS = 0.1
 ANSWER_SECONDS_MAX = 2.0
 LOG_TAIL_CHARACTERS = 4_000
+LOG_ERRORS_MAX = 5
+LOG_LINE_CHARACTERS = 300
+ERROR_LINE = re.compile(r"[\w.]*(?:Error|Exception): .+")
+"""What stands in the last line of a traceback, after whatever a logger writes before it."""
+EPHEMERAL_PORTS_FROM = 32_768
+EPHEMERAL_PORTS_FROM_MIN = 8_192
+PORT_TRIES_MAX = 100
+
+_ports_given: set[int] = set()
 
 
 class ServiceError(RuntimeError):
@@ -36,11 +47,31 @@ class Service:
 
 
 def free_port() -> int:
-    """A loopback TCP port that is free at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A loopback TCP port for a server that may bind it only a minute later.
+
+    It is below the ports that the system gives to outgoing connections and to those who ask for any: one of these may be
+    taken meanwhile. No port is given twice by this process. Raises ServiceError when a hundred are in use.
+    """
+    below = _ephemeral_ports_from()
+    for _ in range(PORT_TRIES_MAX):
+        port = random.randrange(below // 2, below)
+        if port in _ports_given:
+            continue
+        with socket.socket() as probe, suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            _ports_given.add(port)
+            return port
+    raise ServiceError(f"{PORT_TRIES_MAX} TCP ports below {below} are in use")
+
+
+def _ephemeral_ports_from() -> int:
+    """The first port that the system gives away itself; where it keeps none below for others, Linux's default."""
+    with suppress(OSError, ValueError):
+        told = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+        if told >= EPHEMERAL_PORTS_FROM_MIN:
+            return told
+    return EPHEMERAL_PORTS_FROM
 
 
 def answers(url: str) -> bool:
@@ -54,8 +85,11 @@ def answers(url: str) -> bool:
 
 
 def tail(log_path: Path) -> str:
-    """The end of a log, for messages."""
-    return log_path.read_text(errors="replace")[-LOG_TAIL_CHARACTERS:]
+    """The end of a log, for messages; before it the first errors of a longer one, which are mostly the cause of the last."""
+    text = log_path.read_text(errors="replace")
+    before, end_of_it = text[:-LOG_TAIL_CHARACTERS], text[-LOG_TAIL_CHARACTERS:]
+    errors = list(dict.fromkeys(found[0][:LOG_LINE_CHARACTERS] for found in ERROR_LINE.finditer(before)))
+    return "\n".join([*errors[:LOG_ERRORS_MAX], *(["[...]"] if before else []), end_of_it])
 
 
 @contextmanager

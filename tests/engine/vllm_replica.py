@@ -75,13 +75,16 @@ def engine_environment(scratch: Path) -> dict[str, str]:
 
 
 def kv_event_arguments() -> list[str]:
-    """KV events on a loopback port of the engine's choice, which `GET /kv_event_sources` tells, with replay."""
+    """KV events and their replay on loopback ports of the engine's choice, which `GET /kv_event_sources` tells.
+
+    A port chosen here would be bound half a minute later, and may be taken by then.
+    """
     config = {
         "enable_kv_cache_events": True,
         "publisher": "zmq",
         "topic": "kv-events",
         "endpoint": "tcp://*:0",
-        "replay_endpoint": f"tcp://127.0.0.1:{free_port()}",
+        "replay_endpoint": "tcp://*:0",
     }
     return ["--kv-events-config", json.dumps(config)]
 

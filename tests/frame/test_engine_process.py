@@ -3,13 +3,15 @@
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.engine.processes import ServiceError, end, free_port, service
+from tests.engine import processes
+from tests.engine.processes import ServiceError, end, free_port, service, tail
 
 STUBBORN = """
 trap '' TERM
@@ -66,3 +68,34 @@ def test_an_engine_that_ends_while_starting_is_reported_with_its_log(tmp_path: P
         service(command, url, tmp_path / "log", ready_path="/health"),
     ):
         pytest.fail("it cannot be up")
+
+
+def test_the_cause_is_told_where_much_was_logged_after_it(tmp_path: Path) -> None:
+    cause = "zmq.error.ZMQError: Address already in use (addr='tcp://127.0.0.1:37073')"
+    log = tmp_path / "log"
+    log.write_text(
+        f"(EngineCore) ERROR [core.py:1510] {cause}\n" * 2
+        + "shutting down\n" * 1_000
+        + "RuntimeError: see above\n"
+    )
+    told = tail(log)
+    assert told.startswith(f"{cause}\n[...]\n")
+    assert told.count(cause) == 1
+    assert told.endswith("shutting down\nRuntimeError: see above\n")
+    log.write_text("no such model\n")
+    assert tail(log) == "no such model\n"
+
+
+def test_a_port_for_later_is_none_that_the_system_gives_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM bound a port half a minute after it had been chosen, and once something else had it by then."""
+    given = [free_port() for _ in range(50)]
+    assert len(set(given)) == len(given)
+    with socket.socket() as any_port:
+        any_port.bind(("127.0.0.1", 0))
+        assert max(given) < any_port.getsockname()[1]
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        monkeypatch.setattr("random.randrange", lambda *_: taken.getsockname()[1])
+        with pytest.raises(ServiceError, match=f"{processes.PORT_TRIES_MAX} TCP ports below .* are in use"):
+            free_port()

@@ -10,7 +10,7 @@ import pytest
 from fake_engine import FakeEngine, drops, fake_engine, says, usage
 from gateway_kit import Front, emulated, fronted, until, words
 from kv_kit import CLEARED, END, frames, removed, stored
-from watch_kit import evidence, follower_of, given, heard, live, published
+from watch_kit import evidence, follower_of, given, heard, live, published, session_told
 
 from tao.core.events import (
     CacheFlushed,
@@ -134,10 +134,7 @@ async def test_what_a_gateway_before_has_named_is_nobodys_here() -> None:
 async def test_what_was_stopped_is_told_again() -> None:
     """A client that hangs up leaves an estimate behind; the engine has told more."""
     async with published() as (front, engine, publisher):
-        await heard(front, engine, publisher)
-        await front.chat("hello", "s")
-        await publisher.publish(stored(list(range(1, 40)), None, given(front, "s")))
-        await until(lambda: evidence(front, "s") == (624, "kv-events"))
+        await session_told(front, engine, publisher)
         engine.then(says("a b", gate=asyncio.Event()))
         async with front.streaming("hello", "s") as response:
             await anext(response.aiter_raw())
@@ -149,10 +146,7 @@ async def test_what_was_stopped_is_told_again() -> None:
 async def test_while_what_was_missed_is_replayed_nothing_is_told() -> None:
     """It is of the past: what comes after it may say otherwise."""
     async with published() as (front, engine, publisher):
-        await heard(front, engine, publisher)
-        await front.chat("hello", "s")
-        await publisher.publish(stored(list(range(1, 40)), None, given(front, "s")))
-        await until(lambda: evidence(front, "s") == (624, "kv-events"))
+        await session_told(front, engine, publisher)
         watch = front.gateway._watch
         assert watch is not None
         (watched,) = watch._watched.values()
@@ -241,10 +235,7 @@ async def test_what_is_told_is_never_more_than_the_session_has() -> None:
 
 async def test_a_gap_that_cannot_be_closed_makes_what_was_told_a_memory() -> None:
     async with published() as (front, engine, publisher):
-        await heard(front, engine, publisher)
-        await front.chat("hello", "s")
-        await publisher.publish(stored(list(range(1, 40)), None, given(front, "s")))
-        await until(lambda: evidence(front, "s") == (624, "kv-events"))
+        await session_told(front, engine, publisher)
         publisher.forget()
         await publisher.publish(lost=True)
         publisher.forget()
@@ -283,10 +274,7 @@ async def test_a_page_of_sources_that_cannot_be_read_is_said() -> None:
 async def test_where_nobody_says_what_was_cached_a_prompt_may_have_been() -> None:
     """A prompt that the engine has in full stores nothing, so an engine that tells nothing then is not silent."""
     async with published() as (front, engine, publisher):
-        await heard(front, engine, publisher)
-        await front.chat("hello", "s")
-        await publisher.publish(stored(list(range(1, 40)), None, given(front, "s")))
-        await until(lambda: evidence(front, "s")[1] == "kv-events")
+        await session_told(front, engine, publisher)
         engine.then(says("ok", counts=usage(1_000, 10)), says("ok", counts=usage(1_000, 600)))
         await front.chat("hello", "t")
         assert follower_of(front)._expecting_since is None
@@ -319,10 +307,7 @@ async def test_events_under_another_topic_are_said(monkeypatch: pytest.MonkeyPat
 async def test_a_silent_stream_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kv_follow, "SILENCE_SECONDS", 0.3)
     async with published() as (front, engine, publisher):
-        await heard(front, engine, publisher)
-        await front.chat("hello", "s")
-        await publisher.publish(stored(list(range(1, 40)), None, given(front, "s")))
-        await until(lambda: evidence(front, "s")[1] == "kv-events")
+        await session_told(front, engine, publisher)
         await front.chat("hello", "t")
         await until(lambda: evidence(front, "s")[1] == "cached-tokens")
         (told,) = (await front.state())["kv_events"]
@@ -380,4 +365,4 @@ async def test_many_turns_at_once_leave_nothing_behind() -> None:
         await asyncio.gather(*(front.chat(text, f"s{number}") for number, text in enumerate(texts)))
         await until(lambda: all(evidence(front, f"s{n}")[1] == "kv-events" for n in range(30)))
         assert front.gateway._watch is not None
-        assert front.gateway._watch._turns == {}
+        assert len(front.gateway._watch._whose) == 0

@@ -7,7 +7,7 @@ from typing import Any
 import zmq.asyncio
 from fake_engine import FakeEngine, fake_engine, says, usage
 from gateway_kit import Front, fronted, until
-from kv_kit import Publisher
+from kv_kit import Publisher, stored
 
 from tao.core.ids import SessionId
 from tao.engines import KvFollower
@@ -77,3 +77,11 @@ async def heard(front: Front, engine: FakeEngine, publisher: Publisher) -> None:
         return live(front, engine.url)
 
     await until(spoken)
+
+
+async def session_told(front: Front, engine: FakeEngine, publisher: Publisher) -> None:
+    """The stream is heard, and session "s" has had a turn whose blocks it told: 39 of 16 tokens, numbered from 1."""
+    await heard(front, engine, publisher)
+    await front.chat("hello", "s")
+    await publisher.publish(stored(list(range(1, 40)), None, given(front, "s")))
+    await until(lambda: evidence(front, "s") == (624, "kv-events"))

@@ -2,16 +2,14 @@
 
 `CacheWatch` asks each replica that joins where it publishes, follows the streams, and tells ten times a second what has
 changed: the tokens of a session, an emptied cache, a watch that was lost. A replica that publishes nothing costs one
-question. What an engine calls a session is the name that the gateway gave it in the header of the request (`named`); of one
-that names nobody, turns are recognised by what they must have stored (`Unnamed`). It must not know what anybody concludes
-from it.
+question. What an engine calls a session is the name that the gateway gave it in the header of the request (`named`); whose
+the blocks are that nobody named is found in `tao.gateway.attribution`. It must not know what anybody concludes from it.
 """
 
 import asyncio
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import inf
 
 import structlog
 import zmq
@@ -31,18 +29,17 @@ from tao.core.events import (
     TurnFinished,
     TurnKind,
     TurnStopped,
-    Usage,
     WeightsUpdateBegan,
     WeightsUpdateEnded,
 )
-from tao.core.ids import ReplicaId, SessionId, TurnId
+from tao.core.ids import ReplicaId, SessionId
 from tao.core.session import EvidenceSource
 from tao.engines import KvFollower, KvSource, KvSubscriber
+from tao.gateway.attribution import Attribution
 from tao.gateway.driver import Driver
 from tao.gateway.exchange import ClientRequest
 from tao.gateway.kvsources import FoundSources, SourceFinder
 from tao.gateway.sessionnames import HEADER, SessionNames
-from tao.gateway.unnamed import Ended, Served, new_tokens
 from tao.gateway.watchedcache import Watched, counted, described, is_told
 from tao.gateway.wire import lenient
 from tao.gateway.wire.requests import ParsedRequest
@@ -50,8 +47,6 @@ from tao.gateway.wire.sessions import Resolution
 
 PERIOD_SECONDS = 0.1
 ASK_AGAIN_SECONDS = 5.0
-STORES_TOKENS_MIN = 512
-"""A turn with so many new tokens must have filled a block, whatever their size; of several ranks, who knows where."""
 
 
 class CacheWatch:
@@ -63,7 +58,7 @@ class CacheWatch:
         self._finder = finder
         self._blocks_max = blocks_max
         self._watched: dict[ReplicaId, Watched] = {}
-        self._turns: dict[TurnId, Served] = {}
+        self._whose = Attribution(self.names, driver.scheduler.view, self._watched)
         self._context: zmq.asyncio.Context | None = None
         self._telling = False
         self._new_weights_until: float | None = None
@@ -102,19 +97,19 @@ class CacheWatch:
             case ReplicaJoined() | ReplicaLost() | ReplicaRemoved() | CacheFlushed():
                 self._replica_changed(event)
             case TurnArrived(session=session, kind=TurnKind.RESET):
-                self._forget_session(session)
+                self._whose.forget(session)
             case TurnFinished(turn=turn, usage=usage):
-                self._settled(turn, usage)
+                self._whose.finished(turn, usage, asyncio.get_running_loop().time())
             case TurnFailed(turn=turn) | TurnStopped(turn=turn):
-                self._came_to_nothing(turn)
+                self._whose.came_to_nothing(turn)
         for command in commands:
             match command:
                 case DispatchTurn(turn=turn, session=session, replica=replica):
-                    self._dispatched(turn, session, replica)
+                    self._whose.dispatched(turn, session, replica, asyncio.get_running_loop().time())
                 case RefuseTurn(turn=turn):
-                    self._turns.pop(turn, None)
+                    self._whose.refused(turn)
                 case CloseSession(session=session):
-                    self._forget_session(session)
+                    self._whose.forget(session)
 
     # --- the watch --------------------------------------------------------------------------------------------------
 
@@ -155,7 +150,7 @@ class CacheWatch:
                     task.cancel()
             case CacheFlushed(replica=replica) if not self._telling and replica in self._watched:
                 self._watched[replica].reset()
-                self._recognise_none(self._watched[replica])
+                self._whose.void(self._watched[replica])
 
     def _note_weights(self, event: Event) -> None:
         """What was computed with other weights is worth nothing, whether the engine still has it or not."""
@@ -166,7 +161,7 @@ class CacheWatch:
             self._new_weights_until = None
             for watched in self._watched.values():
                 watched.reset()
-                self._recognise_none(watched)
+                self._whose.void(watched)
 
     async def _ask(self, watched: Watched) -> None:
         """Find the streams of a replica; again after a while where it did not answer."""
@@ -214,75 +209,7 @@ class CacheWatch:
         if self._context is not None:
             self._context.destroy(linger=0)
 
-    # --- inside: sessions -------------------------------------------------------------------------------------------
-
-    def _dispatched(self, turn: TurnId, session: SessionId, replica: ReplicaId) -> None:
-        now = asyncio.get_running_loop().time()
-        watched = self._watched.get(replica)
-        if watched is not None and session in watched.unnamed:
-            watched.unnamed.found(session, watched.indexes)  # before its next blocks come
-        view = self._driver.scheduler.view
-        known, its = view.sessions.get(session), view.turns.get(turn)
-        leads = known is not None and known.side_of is None and its is not None and its.leads
-        self._turns[turn] = Served(session, replica, now, its.line if its is not None and leads else None)
-
-    def _settled(self, turn: TurnId, usage: Usage | None) -> None:
-        """A turn has ended: its evidence is what the turn said, until the stream is looked at again."""
-        served = self._turns.pop(turn, None)
-        if served is None:
-            return
-        watched = self._watched.get(served.replica)
-        if watched is None or not watched.streams:
-            return
-        watched.dirty[served.session] = None
-        if not watched.echoes and served.line is not None:
-            self._look_for(watched, served, usage)
-        if new_tokens(usage) >= STORES_TOKENS_MIN and len(watched.streams) == 1:
-            watched.streams[0].follower.expect(served.since, asyncio.get_running_loop().time())
-
-    def _came_to_nothing(self, turn: TurnId) -> None:
-        """Of a stopped turn the core puts its own estimate in the place of what was told: to be told again."""
-        served = self._turns.pop(turn, None)
-        if served is not None and served.replica in self._watched:
-            self._watched[served.replica].dirty[served.session] = None
-
-    def _look_for(self, watched: Watched, served: Served, usage: Usage | None) -> None:
-        """Recognise the blocks of a turn from now on; where it does not tell how many they are, know none any more."""
-        name, line = self.names.name(served.session), self._line(served.session)
-        if usage is None or usage.cached_tokens is None or line is None or line != served.line:
-            watched.unnamed.drop(served.session)
-            watched.forget(name)
-            return
-        now = asyncio.get_running_loop().time()
-        itself = self.names.is_clients(name)
-        watched.unnamed.wait(Ended.of(served, name, usage, now, named_itself=itself))
-
-    def _line(self, session: SessionId) -> int | None:
-        known = self._driver.scheduler.view.sessions.get(session)
-        return None if known is None else known.line
-
-    def _forget_session(self, session: SessionId) -> None:
-        for watched in self._watched.values():
-            watched.unnamed.drop(session)
-            watched.forget(self.names.name(session))
-
-    def _recognise_none(self, watched: Watched, until: float = inf) -> None:
-        """What was stored before the cache was emptied, or told and lost, is nobody's: nor are the turns' of that time."""
-        watched.unnamed.drop_until(until)
-        for turn, served in self._turns.items():
-            if served.replica == watched.replica and served.since <= until:
-                self._turns[turn] = replace(served, line=None)
-
-    def _recognise(self, watched: Watched, now: float) -> None:
-        """Tell whose the blocks are that nobody named."""
-        for turn in list(watched.unnamed):
-            if self._line(turn.session) != turn.line:
-                self._forget_session(turn.session)
-        watched.unnamed.look(watched.indexes, watched.heard_at)
-        on_it = [served.since for served in self._turns.values() if served.replica == watched.replica]
-        oldest = min([*on_it, *(turn.since for turn in watched.unnamed)], default=now)
-        for index in watched.indexes:
-            index.unnamed.forget_before(oldest)
+    # --- inside: telling -------------------------------------------------------------------------------------------
 
     def _tell(self, watched: Watched) -> None:
         now = asyncio.get_running_loop().time()
@@ -291,8 +218,8 @@ class CacheWatch:
         if any(stream.follower.catching_up for stream in watched.streams):
             self._age(watched)
             return
-        self._recognise_none(watched, watched.voided_at)
-        self._recognise(watched, now)
+        self._whose.void(watched, watched.voided_at)
+        self._whose.recognise(watched, now)
         heard = [stream.follower.take_heard() for stream in watched.streams]
         lost = next((each.lost for each in heard if each.lost is not None), None)
         sessions, watched.dirty = watched.dirty, {}
