@@ -68,6 +68,17 @@ def test_the_output_of_the_leading_turn_and_of_the_other_grows_the_booking() -> 
     assert w.reserved("a") == before + 64 + 50
 
 
+def test_what_a_turn_leaves_elsewhere_is_its_own_context_not_the_longest_of_its_session() -> None:
+    w = world()
+    w.arrive("s", "t1", 50_000)
+    w.drain("a")
+    [dispatch] = w.arrive("s", "t2", 30_000)
+    assert isinstance(dispatch, DispatchTurn)
+    assert dispatch.replica == "b"
+    w.finish("t2", 30_000, 100)
+    assert w.session("s").evidence["b"].tokens == 30_100
+
+
 def test_usage_of_an_earlier_turn_does_not_take_from_the_one_that_leads_now() -> None:
     w = world()
     w.arrive("s", "t1", 1_000)

@@ -71,6 +71,18 @@ def test_a_turn_that_ends_meanwhile_earns_credit_that_the_end_voids(w: World) ->
     assert w.session("s").evidence == {}
 
 
+def test_a_turn_that_runs_across_the_end_earns_no_credit(w: World) -> None:
+    """Its prompt was computed with the old weights; that of the next turn is not."""
+    w.arrive("s", "s1")
+    begin(w)
+    w.after(1.0).send(WeightsUpdateEnded(w.at))
+    w.after(1.0).finish("s1")
+    assert w.session("s").evidence == {}
+    w.arrive("s", "s2", 1_200)
+    w.after(1.0).finish("s2", 1_200, 100)
+    assert w.session("s").evidence["a"].tokens == 1_300
+
+
 def test_an_end_that_is_never_told_comes_at_the_deadline(w: World) -> None:
     w.arrive("s", "s1")
     w.finish("s1")

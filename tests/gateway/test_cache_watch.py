@@ -10,7 +10,7 @@ import pytest
 from fake_engine import FakeEngine, drops, fake_engine, says, usage
 from gateway_kit import Front, emulated, fronted, until, words
 from kv_kit import CLEARED, END, frames, removed, stored
-from watch_kit import evidence, follower_of, given, heard, live, published, session_told
+from watch_kit import described, evidence, follower_of, given, heard, live, published, session_told
 
 from tao.core.events import (
     CacheFlushed,
@@ -116,6 +116,44 @@ async def test_an_id_in_the_body_that_is_anothers_name_here_takes_nothing_from_i
         assert evidence(front, thief)[0] < 600
 
 
+async def test_what_is_told_again_of_a_context_that_was_cut_is_not_of_the_present_one() -> None:
+    """An engine replays what it has stored when the gateway connects to it anew."""
+    async with published() as (front, engine, publisher):
+        await session_told(front, engine, publisher)
+        former = given(front, "s")
+        await front.chat("hello", "s", headers={"x-claude-code-context-compacted": "1"})
+        await until(lambda: evidence(front, "s")[1] == "cached-tokens")
+        assert engine.asked[-1].headers["x-session-id"] == given(front, "s") != former
+        await publisher.publish(stored(list(range(1, 40)), None, former))
+        await heard(front, engine, publisher)
+        await asyncio.sleep(3 * PERIOD_SECONDS)
+        assert evidence(front, "s")[1] == "cached-tokens"
+        await publisher.publish(stored([50, 51], None, given(front, "s")))
+        await until(lambda: evidence(front, "s") == (32, "kv-events"))
+
+
+async def test_the_context_of_another_model_is_not_the_sessions_present_one() -> None:
+    async with published(models=("m", "adapter")) as (front, engine, publisher):
+        await session_told(front, engine, publisher)
+        await front.chat("hello", "s", model="adapter")
+        await publisher.publish(removed(39))
+        await heard(front, engine, publisher)
+        await asyncio.sleep(3 * PERIOD_SECONDS)
+        assert evidence(front, "s")[1] == "cached-tokens"
+
+
+async def test_nothing_is_kept_of_the_names_of_sessions_that_have_ended() -> None:
+    async with published() as (front, engine, publisher):
+        await session_told(front, engine, publisher)
+        former = given(front, "s")
+        await front.http.post("/programs/release", json={"program_id": "s"})
+        watch = front.gateway._watch
+        assert watch is not None
+        assert (watch.names._number_of, watch._whose._lines) == ({}, {})
+        await front.chat("hello", "s")
+        assert given(front, "s") != former
+
+
 async def test_what_a_gateway_before_has_named_is_nobodys_here() -> None:
     """Names of sessions without an id of their own begin anew with each gateway."""
     async with published() as (front, engine, publisher):
@@ -189,7 +227,7 @@ async def test_what_is_sent_again_to_one_that_is_not_watched_is_what_the_client_
 
 async def test_a_replica_that_is_not_watched_gets_what_the_client_sent(logs: list[dict[str, Any]]) -> None:
     async with fake_engine() as engine, fronted(engine.url) as front:
-        await until(lambda: front.gateway._watch and front.gateway._watch.describe()[0]["problem"])
+        await until(lambda: any(row["problem"] for row in described(front)))
         await front.chat("hello", "s")
         assert engine.asked[0].headers["x-session-id"] == "s"
         (told,) = (await front.state())["kv_events"]
@@ -256,7 +294,7 @@ async def test_an_engine_that_cannot_tell_yet_is_asked_again(monkeypatch: pytest
     ):
         watch = front.gateway._watch
         assert watch is not None
-        await until(lambda: "503" in str(watch.describe()[0]["problem"]))
+        await until(lambda: "503" in str(watch.describe()))
         engine.pages.clear()
         await until(lambda: watch.describe()[0]["streams"])
 
@@ -268,7 +306,7 @@ async def test_a_page_of_sources_that_cannot_be_read_is_said() -> None:
     ):
         watch = front.gateway._watch
         assert watch is not None
-        await until(lambda: "no JSON" in str(watch.describe()[0]["problem"]))
+        await until(lambda: "no JSON" in str(watch.describe()))
 
 
 async def test_where_nobody_says_what_was_cached_a_prompt_may_have_been() -> None:
@@ -287,7 +325,7 @@ async def test_an_endpoint_that_cannot_be_used_is_said_and_turns_go_on() -> None
     async with fake_engine(kv_sources=sources) as engine, fronted(engine.url) as front:
 
         async def said() -> bool:
-            return "given up" in str((await front.state())["kv_events"][0]["problem"])
+            return "given up" in str((await front.state())["kv_events"])
 
         await until(said)
         assert (await front.chat("hello", "s")).status_code == 200
@@ -299,7 +337,7 @@ async def test_events_under_another_topic_are_said(monkeypatch: pytest.MonkeyPat
 
         async def said() -> bool:
             await publisher.publish(stored([1], None, given(front, "s")))
-            return "another topic" in str((await front.state())["kv_events"][0]["problem"])
+            return "another topic" in str((await front.state())["kv_events"])
 
         await until(said)
 

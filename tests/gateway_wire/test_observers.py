@@ -206,6 +206,20 @@ def test_whole_answers_of_each_dialect() -> None:
         assert facts.tools(tools_declared=True) == (ToolObservation("bash", "sleep", 3.0, 5.0),)
 
 
+@pytest.mark.parametrize("prompt", [None, 0, -1, True, 1.5, "12", 2**40])
+def test_counts_without_a_prompt_that_can_be_are_no_usage(prompt: object) -> None:
+    """Taken for an empty context it would free the session's place on the replica; taken as it is, it would book it all."""
+    usage = {"prompt_tokens": prompt, "completion_tokens": 50}
+    answer = json.dumps({"choices": [], "usage": usage}).encode()
+    assert observe(Dialect.OPENAI_CHAT, [answer], kind="application/json").usage is None
+
+
+@pytest.mark.parametrize("output", [None, -1, True, 1.5, 2**40])
+def test_an_output_that_cannot_be_is_none(output: object) -> None:
+    answer = json.dumps({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": output}}).encode()
+    assert observe(Dialect.OPENAI_CHAT, [answer], kind="application/json").usage == Usage(7, None, 0)
+
+
 def test_completions_stream_and_codex_shells() -> None:
     text = observe(Dialect.OPENAI_COMPLETIONS, [sse([{"id": "c", "choices": [{"index": 0, "text": "abc"}]}])])
     assert (text.text, text.complete, text.usage) == ("abc", True, None)

@@ -6,7 +6,7 @@ from typing import Any
 
 import zmq.asyncio
 from fake_engine import FakeEngine, fake_engine, says, usage
-from gateway_kit import Front, fronted, until
+from gateway_kit import MODEL, Front, fronted, until
 from kv_kit import Publisher, stored
 
 from tao.core.ids import SessionId
@@ -35,10 +35,15 @@ def follower_of(front: Front) -> KvFollower:
     return watched.streams[0].follower
 
 
-def live(front: Front, url: str) -> bool:
+def described(front: Front) -> list[dict[str, Any]]:
+    """What is known of each replica's stream; none before it has joined."""
     assert front.gateway._watch is not None
-    described = {row["replica"]: row for row in front.gateway._watch.describe()}
-    return bool(described.get(url.removeprefix("http://"), {}).get("live"))
+    return front.gateway._watch.describe()
+
+
+def live(front: Front, url: str) -> bool:
+    replica = url.removeprefix("http://")
+    return any(row["live"] for row in described(front) if row["replica"] == replica)
 
 
 @asynccontextmanager
@@ -46,11 +51,12 @@ async def published(
     topic: bytes = b"kv",
     beside: tuple[str, ...] = (),
     first: dict[str, Any] | None = None,
+    models: tuple[str, ...] = (MODEL,),
     **settings: Any,
 ) -> AsyncIterator[tuple[Front, FakeEngine, Publisher]]:
     """A gateway before a fake engine whose events are published by hand; the subscription has arrived.
 
-    `beside`: more replicas, behind it. `first`: an event of a minute before.
+    `beside`: more replicas, behind it. `first`: an event of a minute before. `models`: what the engine serves.
     """
     context = zmq.asyncio.Context()
     publisher = Publisher(context, topic)
@@ -60,11 +66,13 @@ async def published(
     try:
         async with (
             fake_engine(
-                default=says("ok", counts=usage(1_000, 10, 0)), kv_sources=[{**source, "topic": "kv"}]
+                default=says("ok", counts=usage(1_000, 10, 0)),
+                kv_sources=[{**source, "topic": "kv"}],
+                models=models,
             ) as engine,
             fronted(engine.url, *beside, **settings) as front,
         ):
-            await until(lambda: front.gateway._watch and front.gateway._watch.describe()[0]["streams"])
+            await until(lambda: any(row["streams"] for row in described(front)))
             yield front, engine, publisher
     finally:
         await publisher.close()

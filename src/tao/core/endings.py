@@ -56,8 +56,8 @@ def turn_finished(ctx: Context, event: TurnFinished) -> None:
     if is_main_line(turn, session):
         _correct_footprint(session, turn, event.usage)
         session.tools = (*session.tools, *event.tools)
-        tokens = turn.live_tokens if event.usage is None else session.footprint_tokens
-        _learn_cache(ctx, session, turn, tokens, event.usage)
+        context_tokens = turn.live_tokens if event.usage is None else _context_tokens(event.usage)
+        _learn_cache(ctx, session, turn, context_tokens, event.usage)
     _settle(ctx, session, turn, event.usage, finished=True)
     _move_on(ctx, session, event)
 
@@ -141,7 +141,7 @@ def _correct_footprint(session: Session, turn: Turn, usage: Usage | None) -> Non
         session.line += 1
         session.evidence.clear()
         session.measured_tokens = 0
-    session.measured_tokens = max(session.measured_tokens, usage.prompt_tokens + usage.output_tokens)
+    session.measured_tokens = max(session.measured_tokens, _context_tokens(usage))
     if turn.leads:
         session.footprint_tokens = session.measured_tokens
     else:
@@ -151,20 +151,25 @@ def _correct_footprint(session: Session, turn: Turn, usage: Usage | None) -> Non
             session.evidence[replica] = replace(evidence, tokens=session.footprint_tokens)
 
 
+def _context_tokens(usage: Usage) -> int:
+    return usage.prompt_tokens + usage.output_tokens
+
+
 def _learn_cache(ctx: Context, session: Session, turn: Turn, tokens: int, usage: Usage | None) -> None:
     """After a turn its prompt and output are in the replica's cache (method, section 3).
 
     Where the engine reports cached tokens its cache is known to work; otherwise the estimate is scaled by the learned
-    cache rate of the replica.
+    cache rate of the replica. What a turn computed with weights of before an update is worth nothing after it.
     """
     assert turn.replica is not None
+    dispatched_at = turn.dispatched_at or 0.0
     replica = ctx.state.replicas[turn.replica]
-    if replica.state is ReplicaState.DOWN:
+    if replica.state is ReplicaState.DOWN or dispatched_at < ctx.state.dispatching_since:
         return
     if usage is not None and usage.cached_tokens is not None:
         expected = session.evidence.get(replica.id)
         # What was told or left there while the turn ran is nothing that it could have found.
-        if expected is not None and expected.tokens and expected.at <= (turn.dispatched_at or 0.0):
+        if expected is not None and expected.tokens and expected.at <= dispatched_at:
             share = min(1.0, usage.cached_tokens / expected.tokens)
             replica.cache_rate += CACHE_RATE_MOMENTUM * (share - replica.cache_rate)
         source = EvidenceSource.CACHED_TOKENS

@@ -30,6 +30,7 @@ class Attribution:
         self._view = view
         self._watched = watched
         self._turns: dict[TurnId, Served] = {}
+        self._lines: dict[SessionId, int] = {}
 
     def __len__(self) -> int:
         """How many turns are followed."""
@@ -55,6 +56,7 @@ class Attribution:
         served = self._turns.pop(turn, None)
         if served is None:
             return
+        self.look_at(served.session)  # its usage may have shown that its history was cut
         watched = self._watched.get(served.replica)
         if watched is None or not watched.streams:
             return
@@ -72,11 +74,20 @@ class Attribution:
 
     # --- whose blocks -----------------------------------------------------------------------------------------------
 
+    def look_at(self, session: SessionId) -> None:
+        """Forget the blocks of a context that the session no longer continues: it was cut, or asks for another model."""
+        line = self._line(session)
+        if line is not None and self._lines.setdefault(session, line) != line:
+            self.forget(session)
+            self._lines[session] = line
+
     def forget(self, session: SessionId) -> None:
-        """None of its blocks count any more, wherever they are."""
+        """None of its blocks count any more, wherever they are: also if an engine tells of them again."""
         for watched in self._watched.values():
             watched.unnamed.drop(session)
             watched.forget(self._names.name(session))
+        self._names.renew(session)
+        self._lines.pop(session, None)
 
     def void(self, watched: Watched, until: float = inf) -> None:
         """What was stored before the cache was emptied, or told and lost, is nobody's: nor are the turns' of that time."""
@@ -98,8 +109,11 @@ class Attribution:
 
     def _look_for(self, watched: Watched, served: Served, usage: Usage | None, now: float) -> None:
         """Recognise the blocks of a turn from now on; where it does not tell how many they are, know none any more."""
-        name, line = self._names.name(served.session), self._line(served.session)
-        if usage is None or usage.cached_tokens is None or line is None or line != served.line:
+        line = self._line(served.session)
+        if line is None:
+            return
+        name = self._names.name(served.session)
+        if usage is None or usage.cached_tokens is None or line != served.line:
             watched.unnamed.drop(served.session)
             watched.forget(name)
             return

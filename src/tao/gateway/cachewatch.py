@@ -96,8 +96,8 @@ class CacheWatch:
         match event:
             case ReplicaJoined() | ReplicaLost() | ReplicaRemoved() | CacheFlushed():
                 self._replica_changed(event)
-            case TurnArrived(session=session, kind=TurnKind.RESET):
-                self._whose.forget(session)
+            case TurnArrived(session=session):
+                self._whose.look_at(session)
             case TurnFinished(turn=turn, usage=usage):
                 self._whose.finished(turn, usage, asyncio.get_running_loop().time())
             case TurnFailed(turn=turn) | TurnStopped(turn=turn):

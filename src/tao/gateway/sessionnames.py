@@ -2,12 +2,15 @@
 
 The gateway names sessions towards engines by its own ids, which no two sessions share, behind a mark that is drawn at its
 start: no client can guess such a name, and what another gateway, or this one before its restart, has named is not taken for
-a session of today. A client that puts an id into the body has the engine use that one instead; where two sessions use the
-same, it tells nothing of either. Bounded: the name unused for longest goes first. It must not know HTTP or blocks.
+a session of today. Behind the mark stands a number that no two contexts share: a session that begins anew has another name,
+so that what an engine tells again of its former context is not taken for the present one. A client that puts an id into the
+body has the engine use that one instead; where two sessions use the same, it tells nothing of either. Bounded: the name
+unused for longest goes first. It must not know HTTP or blocks.
 """
 
 import secrets
 from collections import OrderedDict
+from itertools import count
 from typing import Protocol
 
 from tao.core.ids import ReplicaId, SessionId
@@ -51,6 +54,8 @@ class SessionNames:
         self._mark = (mark or secrets.token_hex(MARK_BYTES)) + ":"
         self._session_of: OrderedDict[str, SessionId | None] = OrderedDict()
         self._name_of: dict[SessionId, str] = {}
+        self._numbers = count()
+        self._number_of: dict[SessionId, int] = {}
 
     def learn(self, name: str, session: SessionId | None) -> SessionId | None:
         """A request of this session carries this name; None: of a turn whose blocks are nobody's.
@@ -73,17 +78,26 @@ class SessionNames:
 
     def session(self, name: str) -> SessionId | None:
         """Whom an engine means by a name; None where it may be several, or nobody here."""
-        if self.is_ours(name):
-            return SessionId(name.removeprefix(self._mark))
-        return self._session_of.get(name)
+        if not self.is_ours(name):
+            return self._session_of.get(name)
+        number, _, rest = name.removeprefix(self._mark).partition(":")
+        session = SessionId(rest)
+        return session if number == str(self._number_of.get(session)) else None
 
     def is_ours(self, name: str) -> bool:
         """Whether this gateway has given the name: not a client, nor another gateway or one before this."""
         return name.startswith(self._mark)
 
     def given(self, session: SessionId) -> str:
-        """The name that the gateway gives a session."""
-        return self._mark + session
+        """The name that the gateway gives a session, the same until `renew`."""
+        number = self._number_of.get(session)
+        if number is None:
+            number = self._number_of[session] = next(self._numbers)
+        return f"{self._mark}{number}:{session}"
+
+    def renew(self, session: SessionId) -> None:
+        """The session has ended or begins anew: its present name means nobody, and nothing is kept of it."""
+        self._number_of.pop(session, None)
 
     def name(self, session: SessionId) -> str:
         """What engines call a session."""

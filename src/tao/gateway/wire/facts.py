@@ -15,6 +15,8 @@ TOOL_CALLS_MAX = 64
 TEXT_CHARS_MAX = 65_536
 ERROR_CHARS_MAX = 512
 ID_CHARS_MAX = 256
+COUNT_TOKENS_MAX = 1 << 24
+"""No context is as long: a larger count would book away a replica of any size."""
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -73,7 +75,10 @@ class FactsBuilder:
     """Mutable gathering of `ResponseFacts`, bounded in every direction."""
 
     __slots__ = (
+        "_cached_tokens",
         "_calls",
+        "_output_tokens",
+        "_prompt_tokens",
         "_text",
         "_text_room",
         "complete",
@@ -82,11 +87,12 @@ class FactsBuilder:
         "output_chars",
         "output_deltas",
         "response_id",
-        "usage",
     )
 
     def __init__(self) -> None:
-        self.usage: Usage | None = None
+        self._prompt_tokens: int | None = None
+        self._cached_tokens: int | None = None
+        self._output_tokens: int | None = None
         self.finish_reason: str | None = None
         self.response_id: str | None = None
         self.error: str | None = None
@@ -156,15 +162,21 @@ class FactsBuilder:
             call.append(arguments)
 
     def report_usage(self, prompt: int | None, cached: int | None, output: int | None) -> None:
-        """Merge a usage report; counts only ever grow over a stream, so the larger one is the later one."""
-        if prompt is None and output is None:
-            return
-        known = self.usage or Usage(0, None, 0)
-        merged_cached = known.cached_tokens if cached is None else max(cached, known.cached_tokens or 0)
-        prompt_tokens = max(prompt or 0, known.prompt_tokens)
-        if merged_cached is not None:
-            merged_cached = min(merged_cached, prompt_tokens)
-        self.usage = Usage(prompt_tokens, merged_cached, max(output or 0, known.output_tokens))
+        """Merge a usage report; counts only ever grow over a stream, so the larger one is the later one.
+
+        What no context can have is not told: a prompt of nothing, more than `COUNT_TOKENS_MAX`.
+        """
+        self._prompt_tokens = _larger(self._prompt_tokens, prompt)
+        self._cached_tokens = _larger(self._cached_tokens, cached)
+        self._output_tokens = _larger(self._output_tokens, output)
+
+    @property
+    def usage(self) -> Usage | None:
+        """The counts, where that of the prompt is among them: without it the others say nothing of the context."""
+        prompt, cached = self._prompt_tokens, self._cached_tokens
+        if not prompt:
+            return None
+        return Usage(prompt, None if cached is None else min(cached, prompt), self._output_tokens or 0)
 
     def facts(self) -> ResponseFacts:
         """What is known now."""
@@ -194,3 +206,9 @@ class FactsBuilder:
         if call is None and len(self._calls) < TOOL_CALLS_MAX:
             call = self._calls[key] = _PartialCall()
         return call
+
+
+def _larger(known: int | None, told: int | None) -> int | None:
+    if told is None or told > COUNT_TOKENS_MAX:
+        return known
+    return told if known is None else max(known, told)
