@@ -15,6 +15,7 @@ DOCUMENTS = [
 
 
 def the(kind: str) -> dict[str, Any]:
+    found: dict[str, Any]
     (found,) = [document for document in DOCUMENTS if document["kind"] == kind]
     return found
 

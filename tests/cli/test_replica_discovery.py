@@ -1,6 +1,7 @@
 """From the configuration of `tao serve` to sources of replicas and the operators' token; faults are refused at the start."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -55,7 +56,7 @@ def test_every_source_that_is_named_is_made(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_used_is_refused(settings: dict[str, object], says: str) -> None:
+def test_what_cannot_be_used_is_refused(settings: dict[str, Any], says: str) -> None:
     settings = {"discovery": {"kubernetes_api": "http://127.0.0.1:8001"}, **settings}
     with pytest.raises(ConfigError) as caught:
         replica_sources(load_config(None, **settings))

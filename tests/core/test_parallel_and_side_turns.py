@@ -7,6 +7,7 @@ from core_kit import World, of_kind
 
 from tao.core.commands import CloseSession, Closing, ComputePlan, DispatchTurn, Reason
 from tao.core.events import TurnKind
+from tao.core.ids import ReplicaId
 from tao.core.phases import Acting, Running
 from tao.core.session import Session
 from tao.policies import make_policy
@@ -76,7 +77,7 @@ def test_what_a_turn_leaves_elsewhere_is_its_own_context_not_the_longest_of_its_
     assert isinstance(dispatch, DispatchTurn)
     assert dispatch.replica == "b"
     w.finish("t2", 30_000, 100)
-    assert w.session("s").evidence["b"].tokens == 30_100
+    assert w.session("s").evidence[ReplicaId("b")].tokens == 30_100
 
 
 def test_usage_of_an_earlier_turn_does_not_take_from_the_one_that_leads_now() -> None:

@@ -80,7 +80,7 @@ def test_a_turn_that_runs_across_the_end_earns_no_credit(w: World) -> None:
     assert w.session("s").evidence == {}
     w.arrive("s", "s2", 1_200)
     w.after(1.0).finish("s2", 1_200, 100)
-    assert w.session("s").evidence["a"].tokens == 1_300
+    assert w.session("s").evidence[ReplicaId("a")].tokens == 1_300
 
 
 def test_an_end_that_is_never_told_comes_at_the_deadline(w: World) -> None:
