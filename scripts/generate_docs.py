@@ -11,7 +11,7 @@ written, and a page that is out of date fails. The text is committed, so that pa
 import argparse
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import click
@@ -43,17 +43,19 @@ def transition_table() -> str:
 
 
 def command_line() -> str:
-    """What each command prints for `--help`."""
-    sections = []
-    with click.Context(cli.main, info_name="tao") as group_context:
-        for name in cli.COMMANDS:
-            command = cli.main.get_command(group_context, name)
-            assert command is not None
-            context = click.Context(
-                command, info_name=name, parent=group_context, max_content_width=HELP_WIDTH
-            )
-            sections.append(f"## `tao {name}`\n\n```text\n{command.get_help(context)}\n```\n")
-    return "\n".join(sections)
+    """What each command and its subcommands print for `--help`, as wide on every terminal."""
+    return "\n".join(_help_of(cli.main, click.Context(cli.main, info_name="tao", terminal_width=HELP_WIDTH)))
+
+
+def _help_of(group: click.Group, context: click.Context) -> Iterator[str]:
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        within = click.Context(command, info_name=name, parent=context, terminal_width=HELP_WIDTH)
+        path = within.command_path
+        yield f"{'#' * (1 + path.count(' '))} `{path}`\n\n```text\n{command.get_help(within)}\n```\n"
+        if isinstance(command, click.Group):
+            yield from _help_of(command, within)
 
 
 def metrics() -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tao.cli.discovery import admin_token, kubernetes_access, replica_sources
+from tao.cli.discovery import admin_token, kubernetes_access, replica_sources, token_in_environment
 from tao.cli.serve import command
 from tao.gateway.config import ConfigError, GatewayConfig, load_config
 from tao.gateway.sources import Discovery
@@ -96,10 +96,29 @@ def test_the_token_comes_from_the_file_or_the_environment(
         admin_token(GatewayConfig(admin_token_file=str(tmp_path / "none")))
 
 
+def test_without_replicas_a_token_is_enough_wherever_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Engines are added by operators then, and slots may name them beforehand."""
+    monkeypatch.setenv("TAO_ADMIN_TOKEN", TOKEN)
+    assert token_in_environment()
+    config = load_config(None, operators=True, slots={"http://10.0.0.5:8000": 64})
+    assert config.replicas == ()
+    monkeypatch.setenv("TAO_ADMIN_TOKEN", "  ")
+    assert not token_in_environment()
+    with pytest.raises(ConfigError, match="no replica is named"):
+        load_config(None)
+
+
+def test_the_command_asks_for_the_token_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAO_ADMIN_TOKEN", "short")
+    result = CliRunner().invoke(command, ["--port", "0"])
+    assert result.exit_code == 2
+    assert "at least 8 characters" in " ".join(result.output.split())
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ([], "no replica is named"),
+        ([], "or --admin-token-file (or TAO_ADMIN_TOKEN) to add them later"),
         (["--replicas-file", "absent.toml"], "absent.toml: cannot be read"),
         (["--replicas-dns", "nonsense"], "not an http(s) URL"),
         (["--replicas-kubernetes", "a/b"], "in no cluster"),

@@ -73,6 +73,11 @@ def kubernetes_access(config: GatewayConfig) -> KubernetesAccess:
     return KubernetesAccess(api, *(None if file is None else Path(file) for file in (token_file, ca_file)))
 
 
+def token_in_environment() -> bool:
+    """Whether the environment has a token for operators, good or not."""
+    return bool(os.environ.get(TOKEN_VARIABLE, "").strip())
+
+
 def admin_token(config: GatewayConfig) -> str | None:
     """From the file that was named, else from the environment, else none. Raises `ConfigError`."""
     if config.admin_token_file is not None:

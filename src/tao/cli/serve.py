@@ -13,7 +13,7 @@ import click
 import structlog
 import uvloop
 
-from tao.cli.discovery import admin_token, replica_sources
+from tao.cli.discovery import admin_token, replica_sources, token_in_environment
 from tao.cli.span import CountOrWord
 from tao.core.ports import Policy
 from tao.gateway.config import ConfigError, GatewayConfig, load_config
@@ -160,7 +160,7 @@ def command(
     Example: tao serve --replica http://127.0.0.1:8001 --replica http://127.0.0.1:8002
     """
     try:
-        config = load_config(config_path, **options)
+        config = load_config(config_path, operators=token_in_environment(), **options)
         policy = _policy(config)
     except (ConfigError, UnknownPolicyError, UnknownPredictorError, NoPredictionError) as error:
         raise click.UsageError(str(error)) from error

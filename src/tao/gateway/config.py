@@ -140,8 +140,11 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     discovery: Discovery = Discovery()
 
 
-def load_config(path: Path | None, **overrides: Any) -> GatewayConfig:
-    """The configuration of a file, with options that are not None or empty laid over it. Raises `ConfigError`."""
+def load_config(path: Path | None, *, operators: bool = False, **overrides: Any) -> GatewayConfig:
+    """The configuration of a file, with options that are not None or empty laid over it. Raises `ConfigError`.
+
+    `operators`: they have a token that the configuration does not name, and may add replicas.
+    """
     document: dict[str, Any] = {}
     if path is not None:
         try:
@@ -156,7 +159,7 @@ def load_config(path: Path | None, **overrides: Any) -> GatewayConfig:
         config = msgspec.convert(document, GatewayConfig)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{path or 'configuration'}: {error}") from None
-    _check_values(config)
+    _check_values(config, operators)
     return config
 
 
@@ -172,13 +175,14 @@ def _check_keys(document: dict[str, Any], of: type[msgspec.Struct], where: str) 
             _check_keys(value, kind, f"{where}: [{key}]")
 
 
-def _check_values(config: GatewayConfig) -> None:
-    _check_replicas(config)
+def _check_values(config: GatewayConfig, operators: bool) -> None:
+    others = operators or _others_are_named(config)
+    _check_replicas(config, others)
     _check_no_loop(config)
     _check_files_differ(config)
     if not 0 <= config.port <= 65_535:
         raise ConfigError(f"port {config.port} is not between 0 and 65535")
-    _check_slots(config)
+    _check_slots(config, others)
     if config.kv_events not in {"auto", "off"}:
         raise ConfigError(f"kv_events must be 'auto' or 'off', not {config.kv_events!r}")
     try:
@@ -192,28 +196,26 @@ def _check_values(config: GatewayConfig) -> None:
     _check_positive(config)
 
 
-def _check_slots(config: GatewayConfig) -> None:
+def _check_slots(config: GatewayConfig, others: bool) -> None:
     try:
-        problem = slots_problem(
-            config.replica_slots, config.slots, config.replicas, others=_others_may_come(config)
-        )
+        problem = slots_problem(config.replica_slots, config.slots, config.replicas, others=others)
     except AddressError as error:
         raise ConfigError(f"[slots]: {error}") from None
     if problem is not None:
         raise ConfigError(problem)
 
 
-def _others_may_come(config: GatewayConfig) -> bool:
-    """Whether there may be replicas beside those that are named. A token may also be in the environment."""
+def _others_are_named(config: GatewayConfig) -> bool:
+    """Whether the configuration says where replicas may come from, beside those that it lists."""
     found = (config.replicas_file, config.replicas_dns, config.replicas_kubernetes, config.admin_token_file)
     return any(found)
 
 
-def _check_replicas(config: GatewayConfig) -> None:
-    if not config.replicas and not _others_may_come(config):
+def _check_replicas(config: GatewayConfig, others: bool) -> None:
+    if not config.replicas and not others:
         raise ConfigError(
             "no replica is named; give at least one --replica URL, or where to find them: --replicas-file, "
-            "--replicas-dns, --replicas-kubernetes, or --admin-token-file to add them later"
+            "--replicas-dns, --replicas-kubernetes, or --admin-token-file (or TAO_ADMIN_TOKEN) to add them later"
         )
     names: dict[str, str] = {}
     for url in config.replicas:

@@ -234,8 +234,10 @@ async def _stream_usage(client: EngineClient, check: Check, model: str) -> None:
 
 async def _kv_events(client: EngineClient, check: Check, model: str, endpoint: str | None) -> None:
     remedy = (
-        'vLLM: --kv-events-config \'{"enable_kv_cache_events": true, "publisher": "zmq", "endpoint": "tcp://*:5557"}\'; '
-        'SGLang: --kv-events-config \'{"publisher": "zmq", "endpoint": "tcp://*:5557", "topic": "kv-events"}\''
+        'vLLM: --kv-events-config \'{"enable_kv_cache_events": true, "publisher": "zmq", "topic": "kv-events", '
+        '"endpoint": "tcp://*:5557", "replay_endpoint": "tcp://*:5558"}\'; '
+        'SGLang: --kv-events-config \'{"publisher": "zmq", "topic": "kv-events", '
+        '"endpoint": "tcp://*:5557", "replay_endpoint": "tcp://*:5558"}\''
     )
     listed = [await client.get(path) for path in KV_SOURCES_PATHS]
     endpoints = _endpoints(listed, client.base_url) if endpoint is None else [endpoint]
