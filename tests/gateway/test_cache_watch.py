@@ -322,6 +322,20 @@ async def test_a_silent_stream_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         await heard(front, engine, publisher)
 
 
+async def test_a_turn_that_fills_no_block_of_a_large_size_makes_no_engine_silent() -> None:
+    """Blocks of hybrid models are as large as a state of the other layers; the last token need not be computed."""
+    async with published() as (front, engine, publisher):
+        await heard(front, engine, publisher)
+        await publisher.publish(stored([1], None, given(front, "s"), block_size=1_024))
+        follower = follower_of(front)
+        await until(lambda: follower.index.block_tokens == 1_024)
+        engine.then(says("ok", counts=usage(1_000, 24, 0)), says("ok", counts=usage(1_000, 25, 0)))
+        await front.chat("hello", "t")
+        assert follower._expecting_since is None
+        await front.chat("hello", "t")
+        assert follower._expecting_since is not None
+
+
 async def test_a_replica_that_dies_and_comes_back_is_followed_again() -> None:
     async with published() as (front, engine, publisher):
         await heard(front, engine, publisher)
