@@ -46,6 +46,29 @@ def test_blocks_that_two_computed_at_once_are_of_both() -> None:
     assert index.unnamed.stored_by(1.5, [0], [4]) == {4: 4, 9: 4}
 
 
+class Questions(list[int]):
+    """Blocks where a request may have begun, and how often it was asked for one: the steps that a search has taken."""
+
+    def __contains__(self, block: object) -> bool:
+        self.asked = getattr(self, "asked", 0) + 1
+        assert self.asked <= 500, "the search takes another way through every piece"
+        return super().__contains__(block)
+
+
+def test_what_was_told_in_pieces_of_two_sizes_is_searched_piece_by_piece() -> None:
+    """Each boundary is reached by two ways, and 40 of them by as many as nobody can go through."""
+    unnamed = UnnamedBlocks()
+    for pair in range(40):
+        first, parent = 2 * pair + 1, 2 * pair or None
+        at = float(3 * pair)
+        unnamed.stored(put(first, first + 1, after=parent), 2 * pair, at)
+        unnamed.stored(put(first, after=parent), 2 * pair, at + 1)
+        unnamed.stored(put(first + 1, after=first), 2 * pair + 1, at + 2)
+    assert len(unnamed) == 120
+    assert unnamed.stored_by(-1.0, Questions([0]), [80]) == {80: 80}
+    assert unnamed.stored_by(1.5, Questions([0]), [80]) == {}, "the first two blocks were heard before"
+
+
 def test_an_engine_that_tells_each_block_by_itself() -> None:
     index = BlockIndex()
     for number in range(1, 101):

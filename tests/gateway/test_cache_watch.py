@@ -20,7 +20,7 @@ from tao.core.events import (
     WeightsUpdateEnded,
 )
 from tao.emulator import Emulator
-from tao.engines import kv_follow
+from tao.engines import kv_follow, kv_subscriber
 from tao.gateway import cachewatch
 from tao.gateway.cachewatch import PERIOD_SECONDS
 from tao.gateway.kvsources import KvSourceConfig
@@ -344,6 +344,7 @@ async def test_events_under_another_topic_are_said(monkeypatch: pytest.MonkeyPat
 
 async def test_a_silent_stream_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kv_follow, "SILENCE_SECONDS", 0.3)
+    monkeypatch.setattr(kv_subscriber, "LOOK_SECONDS", 0.05)
     async with published() as (front, engine, publisher):
         await session_told(front, engine, publisher)
         await front.chat("hello", "t")
@@ -353,6 +354,24 @@ async def test_a_silent_stream_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "no KV event came" in told["problem"]
         page = (await front.http.get("/metrics")).text
         assert f'tao_kv_events_live{{replica="{engine.url[7:]}"}} 0.0' in page
+        watch = front.gateway._watch
+        assert watch is not None
+        await until(lambda: watch.describe()[0]["streams"][0]["reconnects"] == 1)  # type: ignore[index]
+        await heard(front, engine, publisher)
+
+
+async def test_a_turn_that_fills_no_block_of_a_large_size_makes_no_engine_silent() -> None:
+    """Blocks of hybrid models are as large as a state of the other layers; the last token need not be computed."""
+    async with published() as (front, engine, publisher):
+        await heard(front, engine, publisher)
+        await publisher.publish(stored([1], None, given(front, "s"), block_size=1_024))
+        follower = follower_of(front)
+        await until(lambda: follower.index.block_tokens == 1_024)
+        engine.then(says("ok", counts=usage(1_000, 24, 0)), says("ok", counts=usage(1_000, 25, 0)))
+        await front.chat("hello", "t")
+        assert follower._expecting_since is None
+        await front.chat("hello", "t")
+        assert follower._expecting_since is not None
 
 
 async def test_a_replica_that_dies_and_comes_back_is_followed_again() -> None:

@@ -52,6 +52,8 @@ class FakeEngine:
     pages: dict[str, tuple[int, bytes]] = field(
         default_factory=dict
     )  # instead of other pages: status and body by path
+    late: dict[str, float] = field(default_factory=dict)  # seconds before the metrics or models page, by path
+    cut: set[str] = field(default_factory=set)  # of these pages, those that break off in the middle
     kv_sources: list[dict[str, Any]] | None = None  # None: it does not know the page
     server_info: dict[str, Any] | None = None  # None: it does not know the page
     models: tuple[str, ...] = (MODEL,)
@@ -95,10 +97,25 @@ class FakeEngine:
         await asyncio.sleep(self.health_delay_seconds)
         return web.Response(status=(200 if self.healthy else 503) if self.has_pages else 404)
 
-    async def _metrics(self, _: web.Request) -> web.Response:
+    async def _metrics(self, asked: web.Request) -> web.StreamResponse:
         if not self.has_pages:
             return web.Response(status=404)
-        return web.Response(text=self.page if self.page is not None else self.metrics())
+        return await self._hindered(
+            asked, web.Response(text=self.page if self.page is not None else self.metrics())
+        )
+
+    async def _hindered(self, asked: web.Request, whole: web.Response) -> web.StreamResponse:
+        """The page, late or in part where it has to be."""
+        await asyncio.sleep(self.late.get(asked.path, 0.0))
+        if asked.path not in self.cut:
+            return whole
+        assert isinstance(whole.body, bytes)
+        half = web.StreamResponse(headers={"content-length": str(len(whole.body))})
+        await half.prepare(asked)
+        await half.write(whole.body[: len(whole.body) // 2])
+        assert asked.transport is not None
+        asked.transport.close()
+        return half
 
     def metrics(self) -> str:
         """vLLM's page, as far as the gateway reads it."""
@@ -123,11 +140,11 @@ class FakeEngine:
     async def _server_info(self, _: web.Request) -> web.Response:
         return web.Response(status=404) if self.server_info is None else web.json_response(self.server_info)
 
-    async def _models(self, asked: web.Request) -> web.Response:
+    async def _models(self, asked: web.Request) -> web.StreamResponse:
         if asked.path in self.pages:
             return self._instead(asked)
         data = [{"id": model, "object": "model"} for model in self.models]
-        return web.json_response({"object": "list", "data": data})
+        return await self._hindered(asked, web.json_response({"object": "list", "data": data}))
 
     def _instead(self, asked: web.Request) -> web.Response:
         code, body = self.pages[asked.path]

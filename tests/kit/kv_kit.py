@@ -1,4 +1,6 @@
-"""Frames of KV events as engines publish them, and a publisher with a replay socket for tests that need real sockets."""
+"""Frames of KV events as engines publish them; a publisher with a replay socket for tests that need real sockets, and a path
+to it that may die.
+"""
 
 import asyncio
 from typing import Any
@@ -72,6 +74,11 @@ class Publisher:
         if not lost:
             await self._pub.send_multipart(batch)
 
+    @property
+    def published(self) -> int:
+        """How many batches there were."""
+        return len(self._kept)
+
     def forget(self) -> None:
         """Keep no batch of before for replays."""
         self._kept = [[] for _ in self._kept]
@@ -90,3 +97,41 @@ class Publisher:
         await asyncio.gather(self._task, return_exceptions=True)
         for socket in (self._pub, self._router):
             socket.close(linger=0)
+
+
+class Path:
+    """A machine between a subscriber and an endpoint. `connections`: those that were made through it, up to now."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.connections = 0
+        self._host, _, port = endpoint.removeprefix("tcp://").partition(":")
+        self._port = int(port)
+        self._dead = 0
+        self._open: list[asyncio.StreamWriter] = []
+
+    async def __aenter__(self) -> "Path":
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        self.endpoint = "tcp://127.0.0.1:" + str(self._server.sockets[0].getsockname()[1])
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        for writer in self._open:
+            writer.close()
+
+    def die(self) -> None:
+        """What is sent over the connections of before is lost from now on; neither end is told."""
+        self._dead = self.connections
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        number = self.connections
+        there, to_there = await asyncio.open_connection(self._host, self._port)
+        self._open += [writer, to_there]
+        await asyncio.gather(self._pass(number, reader, to_there), self._pass(number, there, writer))
+
+    async def _pass(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(1 << 16):
+            if number > self._dead:
+                writer.write(data)
+        writer.close()

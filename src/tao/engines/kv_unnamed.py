@@ -104,8 +104,12 @@ class UnnamedBlocks:
     def _begins(self, piece: _Piece, since: float, starts: Collection[int]) -> bool:
         """Whether a line of pieces leads from one of the blocks `starts` to this one, all heard since then."""
         asked, first = [piece], min(starts)
+        seen: set[tuple[int, int]] = set()  # lines that part may meet again, at each block where pieces begin
         while asked:
             piece = asked.pop()
+            if (piece.last, piece.start) in seen:
+                continue
+            seen.add((piece.last, piece.start))
             if piece.at < since or piece.start < first:
                 continue
             if piece.start in starts:

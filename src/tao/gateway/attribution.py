@@ -16,7 +16,8 @@ from tao.gateway.unnamed import Ended, Served, new_tokens
 from tao.gateway.watchedcache import Watched
 
 STORES_TOKENS_MIN = 512
-"""A turn with so many new tokens must have filled a block, whatever their size; of several ranks, who knows where."""
+"""A turn with so many new tokens must have filled a block, unless blocks are known to be larger (hybrid models' are as large
+as a state); of several ranks, who knows where."""
 
 
 class Attribution:
@@ -63,7 +64,7 @@ class Attribution:
         watched.dirty[served.session] = None
         if not watched.echoes and served.line is not None:
             self._look_for(watched, served, usage, now)
-        if new_tokens(usage) >= STORES_TOKENS_MIN and len(watched.streams) == 1:
+        if len(watched.streams) == 1 and new_tokens(usage) >= _stores_tokens_min(watched):
             watched.streams[0].follower.expect(served.since, now)
 
     def came_to_nothing(self, turn: TurnId) -> None:
@@ -123,3 +124,8 @@ class Attribution:
     def _line(self, session: SessionId) -> int | None:
         known = self._view.sessions.get(session)
         return None if known is None else known.line
+
+
+def _stores_tokens_min(watched: Watched) -> int:
+    """New tokens that fill a block for sure; one more than a block has, since some engines compute no last one."""
+    return max([STORES_TOKENS_MIN, *(1 + (index.block_tokens or 0) for index in watched.indexes)])

@@ -9,6 +9,7 @@ know how an engine is asked (`Probe`).
 import asyncio
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Protocol
 
 import structlog
@@ -251,6 +252,8 @@ class Fleet:
         seen = await self._probe.look(url, self._config.health.timeout_seconds)
         if url != member.url:
             return  # that was said of another one
+        if seen.missing and not member.up:  # nothing may go there before it has said what it is
+            seen = replace(seen, healthy=False, detail=seen.missing[0])
         member.sighting = seen
         capacity_known = seen.capacity_tokens or member.capacity_tokens or self._config.capacity_tokens
         self.reconciliation.looked(member.id, seen, capacity_known, looked_at)
@@ -269,7 +272,8 @@ class Fleet:
         capacity_tokens = self._capacity(member)
         known = self._driver.scheduler.view.replicas.get(member.id)
         if not member.up:
-            await self._come_up(member, seen)
+            if not seen.missing:
+                await self._come_up(member, seen)
             return
         if known is not None and capacity_tokens != known.capacity_tokens:
             self._log.info("capacity changed", replica=member.id, capacity_tokens=capacity_tokens)

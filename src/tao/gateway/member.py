@@ -16,7 +16,8 @@ class Sighting:
     does another `started_at` (when its process began).
 
     `refused`: nothing listens there, so there is no point in asking twice. `models`: what it serves; None where it does not
-    tell. `ranks`: how many data-parallel ones there are. `problems`: what the engine does not tell.
+    tell. `ranks`: how many data-parallel ones there are. `problems`: what the engine does not tell. `missing`: of these, the
+    pages that were late or broke off, and why: what they told last still counts.
     """
 
     healthy: bool
@@ -32,6 +33,7 @@ class Sighting:
     kv_usage: float | None = None
     ranks: int = 1
     problems: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)

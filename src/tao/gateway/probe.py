@@ -1,8 +1,11 @@
 """Looking at a replica over HTTP: is it healthy, and what does its metrics page tell?
 
-A replica without a metrics page is no dead one, nor is one whose health page alone is late: what it does not tell becomes a
-problem that is named. It must not know what anybody concludes from a sighting.
+A replica without a metrics page is no dead one, nor is one whose health page alone is late, or whose other pages alone are
+late or break off: what it does not tell becomes a problem that is named. It must not know what anybody concludes from a
+sighting.
 """
+
+from dataclasses import replace
 
 import aiohttp
 import msgspec
@@ -14,6 +17,7 @@ from tao.gateway.wire import lenient
 
 PAGE_BYTES_MAX = 16 << 20
 LATE = "its health page is late, its other pages are not: the engine is busy"
+_FAILURES = (aiohttp.ClientError, OSError, TimeoutError)
 
 
 class _Model(msgspec.Struct):
@@ -34,21 +38,27 @@ class HttpProbe:
         self._health = HealthPages(self._health_status)
 
     async def look(self, base_url: str, timeout_seconds: float) -> Sighting:
-        bound = aiohttp.ClientTimeout(total=timeout_seconds)
         try:
             status = await self._health.status(base_url, timeout_seconds)
             if status not in {200, None}:
                 return Sighting(False, f"its health page answers {status}")
-            if status is None:  # excused only by pages that come at once
-                bound = aiohttp.ClientTimeout(total=timeout_seconds / 2)
-            page, problems = await self._page(f"{base_url}/metrics", bound)
-            models = await self._models(f"{base_url}/v1/models", bound)
+            is_late = status is None
+            seen = await self._pages(base_url, timeout_seconds / 2 if is_late else timeout_seconds)
         except aiohttp.ClientConnectorError as error:
-            return Sighting(False, str(error), refused=isinstance(error.os_error, ConnectionRefusedError))
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            return Sighting(False, f"{type(error).__name__}: {error}".removesuffix(": "))
-        if status is None:
-            problems = (*problems, LATE)
+            return Sighting(False, str(error), refused=_is_refusal(error))
+        except _FAILURES as error:
+            return Sighting(False, _named(error))
+        if not is_late:
+            return seen
+        if seen.missing:  # a late health page is excused only by pages that come at once
+            return Sighting(False, seen.missing[0])
+        return replace(seen, problems=(*seen.problems, LATE))
+
+    async def _pages(self, base_url: str, seconds_max: float) -> Sighting:
+        """What the pages of a healthy replica tell, each within so many seconds. Raises where nothing listens by now."""
+        missing: list[str] = []
+        page, problems = await self._page_if_it_comes(base_url, "/metrics", seconds_max, missing)
+        models, _ = await self._page_if_it_comes(base_url, "/v1/models", seconds_max, missing)
         told = read_status(page)
         return Sighting(
             True,
@@ -57,12 +67,13 @@ class HttpProbe:
             served=told.served,
             started_at=told.started_at,
             engine=told.engine,
-            models=models,
+            models=_models(models),
             running=told.running,
             waiting=told.waiting,
             kv_usage=told.kv_usage,
             ranks=max(1, len(told.ranks)),
-            problems=(*problems, *told.problems),
+            problems=(*missing, *problems, *told.problems),
+            missing=tuple(missing),
         )
 
     async def slots(self, base_url: str, seen: Sighting, timeout_seconds: float) -> int | None:
@@ -71,7 +82,7 @@ class HttpProbe:
             try:
                 page, problems = await self._page(f"{base_url}{path}", bound)
                 document = None if problems else msgspec.json.decode(page)
-            except (aiohttp.ClientError, OSError, TimeoutError, *lenient.MALFORMED_JSON):
+            except (*_FAILURES, *lenient.MALFORMED_JSON):
                 continue
             if document is not None:
                 return read_slots(seen.engine, document, seen.ranks)
@@ -81,17 +92,6 @@ class HttpProbe:
         """Close all connections."""
         await self._health.close()
         await self._http.close()
-
-    async def _models(self, url: str, bound: aiohttp.ClientTimeout) -> tuple[str, ...] | None:
-        """The models that the engine names; None where it names none, or asks for a key."""
-        page, problems = await self._page(url, bound)
-        if problems:
-            return None
-        try:
-            listed = msgspec.json.decode(page, type=_Models).data
-        except lenient.MALFORMED_JSON:
-            return None
-        return tuple(dict.fromkeys(model.id for model in listed)) or None
 
     async def _health_status(self, base_url: str, seconds_max: float) -> int:
         bound = aiohttp.ClientTimeout(total=seconds_max)
@@ -104,6 +104,19 @@ class HttpProbe:
         async with self._http.get(url, timeout=bound, allow_redirects=False) as answer:
             return answer.status
 
+    async def _page_if_it_comes(
+        self, base_url: str, path: str, seconds_max: float, missing: list[str]
+    ) -> tuple[bytes, tuple[str, ...]]:
+        """As `_page`; empty where the page is late or breaks off, which is noted in `missing`."""
+        bound = aiohttp.ClientTimeout(total=seconds_max)
+        try:
+            return await self._page(f"{base_url}{path}", bound)
+        except _FAILURES as error:
+            if _is_refusal(error):
+                raise
+            missing.append(f"{path} did not come: {_named(error)}")
+            return b"", ()
+
     async def _page(self, url: str, bound: aiohttp.ClientTimeout) -> tuple[bytes, tuple[str, ...]]:
         async with self._http.get(url, timeout=bound) as answer:
             if answer.status != 200:
@@ -114,3 +127,23 @@ class HttpProbe:
             ):
                 page += more
             return page, ()
+
+
+def _models(page: bytes) -> tuple[str, ...] | None:
+    """The models that a page names; None where it names none, asks for a key, or did not come."""
+    try:
+        listed = msgspec.json.decode(page, type=_Models).data
+    except lenient.MALFORMED_JSON:
+        return None
+    return tuple(dict.fromkeys(model.id for model in listed)) or None
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """Whether nothing listens there, whatever it was that another page has just said."""
+    return isinstance(error, aiohttp.ClientConnectorError) and isinstance(
+        error.os_error, ConnectionRefusedError
+    )
+
+
+def _named(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".removesuffix(": ")

@@ -131,6 +131,7 @@ def _described_stream(stream: KvSubscriber) -> dict[str, object]:
         "sessions": follower.index.sessions,
         "last_loss": follower.last_loss,
         **asdict(follower.figures),
+        "reconnects": stream.reconnects,
         "skipped": asdict(follower.index.skipped),
         "unknown_kinds": dict(follower.unknown_kinds),
     }

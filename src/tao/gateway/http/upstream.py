@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from tao.engines.keepalive import DEAD_SECONDS, PROBE_AFTER_SECONDS, PROBE_PERIOD_SECONDS, PROBES
 from tao.gateway.config import Timeouts
 from tao.gateway.exchange import ClientRequest, RawHeaders, UnreachableError
 from tao.gateway.http.connection import EngineConnection, Exchange
@@ -26,17 +27,13 @@ STALE_SECONDS = 1.0
 IDLE_SECONDS = 4.0
 """How long an unused connection is kept; engines on uvicorn close theirs after 5 s."""
 IDLE_CONNECTIONS_MAX = 256
-DEAD_SECONDS = 30
-"""A peer that acknowledges nothing for so long is dead. One that lives does, however long its engine is silent."""
-PROBE_AFTER_SECONDS = 10
-PROBE_PERIOD_SECONDS = 5
 
 _SOCKET_OPTIONS = (
     (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
     (socket.IPPROTO_TCP, "TCP_KEEPIDLE", PROBE_AFTER_SECONDS),
     (socket.IPPROTO_TCP, "TCP_KEEPALIVE", PROBE_AFTER_SECONDS),  # the same on macOS
     (socket.IPPROTO_TCP, "TCP_KEEPINTVL", PROBE_PERIOD_SECONDS),
-    (socket.IPPROTO_TCP, "TCP_KEEPCNT", (DEAD_SECONDS - PROBE_AFTER_SECONDS) // PROBE_PERIOD_SECONDS),
+    (socket.IPPROTO_TCP, "TCP_KEEPCNT", PROBES),
     # While a request is not acknowledged no probe goes out, so that has a bound of its own.
     (socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", DEAD_SECONDS * 1000),
 )
