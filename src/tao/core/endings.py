@@ -163,8 +163,7 @@ def _learn_cache(ctx: Context, session: Session, turn: Turn, tokens: int, usage:
         return
     if usage is not None and usage.cached_tokens is not None:
         expected = session.evidence.get(replica.id)
-        # What was told or left there while the turn ran is nothing that it could have found.
-        if expected is not None and expected.tokens and expected.at <= (turn.dispatched_at or 0.0):
+        if expected is not None and _could_find(turn, usage, expected):
             share = min(1.0, usage.cached_tokens / expected.tokens)
             replica.cache_rate += CACHE_RATE_MOMENTUM * (share - replica.cache_rate)
         source = EvidenceSource.CACHED_TOKENS
@@ -172,6 +171,14 @@ def _learn_cache(ctx: Context, session: Session, turn: Turn, tokens: int, usage:
         tokens = round(tokens * replica.cache_rate)
         source = EvidenceSource.OWN_ACCOUNTING
     session.evidence[replica.id] = CacheEvidence(min(tokens, session.footprint_tokens), ctx.now, source)
+
+
+def _could_find(turn: Turn, usage: Usage, expected: CacheEvidence) -> bool:
+    """Whether the turn asked for what was expected: not where that was told or left there while it ran, nor where a short
+    turn beside the leading one has another context.
+    """
+    told_before = expected.at <= (turn.dispatched_at or 0.0)
+    return told_before and expected.tokens > 0 and usage.prompt_tokens >= SHRUNK_SHARE * expected.tokens
 
 
 def _release_turn(ctx: Context, session: Session, turn: Turn) -> None:
