@@ -126,6 +126,11 @@ class Fleet:
             f"The model `{asked[:NAME_SHOWN_MAX]}` does not exist on any replica; there are: {', '.join(served)}"
         )
 
+    def cached_tokens(self, replica: ReplicaId, dialect: str, told_tokens: int | None) -> int | None:
+        """See `Member.cached_tokens`; of one that has just left, what it told."""
+        member = self._members.get(replica)
+        return told_tokens if member is None else member.cached_tokens(dialect, told_tokens)
+
     def suspect(self, replica: ReplicaId) -> None:
         """A request to this replica failed: look at it now."""
         member = self._members.get(replica)
@@ -312,6 +317,7 @@ class Fleet:
 
     def _lose(self, member: Member) -> None:
         member.up = False
+        member.tells_cached.clear()  # the next process may be told to report otherwise
         self._driver.feed(ReplicaLost(self._driver.clock.now(), member.id))
 
     def _capacity(self, member: Member) -> int:
