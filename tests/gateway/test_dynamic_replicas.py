@@ -229,6 +229,35 @@ async def test_a_removed_replica_can_be_added_again_also_while_it_leaves() -> No
         assert (await front.chat(session="u")).status_code == 200
 
 
+@pytest.mark.parametrize("by_operator", [True, False])
+async def test_draining_keeps_a_replica_that_was_about_to_leave_whoever_named_it(by_operator: bool) -> None:
+    gate = asyncio.Event()
+    async with fake_engine(default=says("a b", gate=gate)) as one:
+        source = Scripted(*[] if by_operator else [one.url])
+        async with fronted(admin_token=TOKEN, sources=[source]) as front:
+            if by_operator:
+                await change(front, "", url=one.url, slots=3)
+            await until(lambda: front.events(ReplicaJoined))
+            running = front.chatting(session="s")
+            await until(lambda: one.now == 1)
+            await change(front, "remove", replica=one.url) if by_operator else source.tell()
+            await until(lambda: next(iter(front.gateway.fleet)).leave_at is not None)
+            now = (await change(front, "drain", replica=one.url)).json()["now"]
+            assert (now["draining"], now["leaving"], now["own_slots"]) == (
+                True,
+                False,
+                3 if by_operator else None,
+            )
+            orders = (await front.http.get("/v1/tao/replicas")).json()["sources"][-1]
+            assert (orders["replicas"], orders["orders"]) == ([one.url[7:]], {one.url[7:]: "drain"})
+            gate.set()
+            await running
+            await front.gateway.fleet.look_once()
+            assert (await listed(front))[one.url[7:]]["draining"], "it has no turns, and is there still"
+            await change(front, "remove", replica=one.url)
+            await until(lambda: front.events(ReplicaRemoved))
+
+
 async def test_with_no_replica_a_turn_is_refused_at_the_bound() -> None:
     bounds = SchedulerConfig(no_replica_seconds_max=0.2)
     async with fake_engine() as one, fronted(one.url, admin_token=TOKEN, scheduler=bounds) as front:
