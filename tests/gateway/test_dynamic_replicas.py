@@ -322,6 +322,33 @@ async def test_a_source_of_whole_sets_is_followed() -> None:
             assert (await front.chat(session="s")).status_code == 200
 
 
+async def test_a_hundred_replicas_that_come_and_go_leave_nothing_behind() -> None:
+    async with fake_engine() as one:  # under many paths, each a replica of its own
+        source = Scripted()
+        async with fronted(sources=[source], policy="round-robin") as front:
+            gone = 0
+            for batch in range(4):
+                source.tell(*[f"{one.url}/{batch}/{number}" for number in range(25)])
+                await until(lambda: len(front.gateway.fleet.up()) == 25)
+                await asyncio.gather(*(front.chat(session=f"s{number}") for number in range(25)))
+                gone += 25
+                source.tell()
+                await until(lambda due=gone: len(front.events(ReplicaRemoved)) == due)  # type: ignore[misc]
+            assert kept_of_replicas(front) == {}
+
+
+def kept_of_replicas(front: Front) -> dict[str, object]:
+    """What is remembered by replica or URL, where it is anything."""
+    gateway = front.gateway
+    state = gateway.driver.scheduler._context.state
+    holders = (gateway._upstream, gateway.fleet._probe._health, gateway.fleet.reconciliation, state.ledger)  # type: ignore[attr-defined]
+    by_replica = {"_origins", "_asked", "_good", "_rows", "_excess_since", "_quiet_until"}
+    by_replica |= {"_on_replica", "_holders", "_reserved_tokens"}
+    kept = {name: getattr(holder, name) for holder in holders for name in by_replica if hasattr(holder, name)}
+    assert set(kept) == by_replica, "one has another name now"
+    return {name: value for name, value in (kept | {"replicas": state.replicas}).items() if value}
+
+
 async def test_what_two_sources_name_stays_until_both_have_dropped_it() -> None:
     async with fake_engine() as one:
         source = Scripted(one.url + "!")
@@ -416,6 +443,9 @@ class Waiting:
     async def slots(self, base_url: str, seen: Sighting, timeout_seconds: float) -> int | None:
         await self._wait("slots", base_url)
         return None
+
+    def forget(self, base_url: str) -> None:
+        """Nothing to forget."""
 
     async def _wait(self, at: str, base_url: str) -> None:
         if at == self.at:

@@ -169,6 +169,17 @@ def test_what_another_replica_took_over_has_not_flowed_in() -> None:
     assert survival._inflow._inflow_tokens == {sent.replica: 0, other: 10_000}
 
 
+def test_what_another_took_over_from_a_removed_replica_leaves_nothing_of_it() -> None:
+    w, survival = world()
+    w.join("b", CAPACITY)
+    (sent,) = of_kind(w.arrive("s", "t1", 10_000), DispatchTurn)
+    w.remove(sent.replica)
+    w.fail("t1", retryable=True)
+    w.finish("t1", 10_000, 0, cached_tokens=0)
+    (other,) = {"a", "b"} - {sent.replica}
+    assert survival._inflow._inflow_tokens == {other: 10_000}
+
+
 def test_what_the_engine_does_not_tell_teaches_nothing() -> None:
     w, survival = world()
     w.arrive("s", "t1", 10_000)

@@ -158,7 +158,9 @@ class CacheInflow:
 
     def _dispatched(self, view: View, fact: TurnDispatched) -> None:
         failed = self._running.pop(fact.turn, None)
-        if failed is not None:  # elsewhere, where nothing came of it
+        if (
+            failed is not None and failed.replica in self._inflow_tokens
+        ):  # elsewhere, where nothing came of it
             self._add(failed.replica, -failed.tokens)
         replica = view.replicas[fact.replica]
         left = self.left(fact.session, replica.id, view.turns[fact.turn].line)
