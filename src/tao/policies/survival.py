@@ -137,9 +137,9 @@ class CacheInflow:
                 for places in self._left.values():
                     places.pop(replica, None)
             case CacheUnwatched(sessions=sessions, replica=replica):
-                for session in map(view.sessions.__getitem__, sessions):
-                    if self.left(session.id, replica, session.line) is None:  # no turn has ended there
-                        self._remember(session, replica, fact.at)
+                for known in map(view.sessions.__getitem__, sessions):
+                    if self.left(known.id, replica, known.line) is None:  # no turn has ended there
+                        self._remember(known, replica, fact.at)
         return None
 
     def forget(self, replica: ReplicaId) -> None:
