@@ -86,6 +86,13 @@ async def test_what_is_told_in_one_dialect_or_by_one_replica_says_nothing_of_ano
         assert {await ask(front, MESSAGES, f"m{number}", False) for number in range(4)} == {None}
 
 
+async def test_a_zero_that_is_told_says_nothing_of_what_a_missing_count_means() -> None:
+    async with fake_engine() as engine, fronted(engine.url) as front:
+        engine.then(says("well", counts=usage(1_000, 10, 0)), found(CHAT, 0))
+        assert await ask(front, CHAT, "s", False) == 0
+        assert await ask(front, CHAT, "s", False) is None
+
+
 async def test_a_replica_that_comes_back_has_told_nothing_yet() -> None:
     async with fake_engine() as engine, fronted(engine.url) as front:
         (member,) = front.gateway.fleet

@@ -52,7 +52,7 @@ class Member:
     slots: int | None = None  # what the engine told when it came up
     own_slots: int | None = None  # what is said of it where it is named
     sighting: Sighting = field(default_factory=lambda: Sighting(False, "not looked at yet"))
-    tells_cached: dict[str, None] = field(default_factory=dict)  # the dialects in which it told cached tokens
+    tells_cached: dict[str, None] = field(default_factory=dict)  # the dialects in which it told some
     nudge: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -70,14 +70,12 @@ class Member:
         return not model or self.models is None or model in self.models
 
     def cached_tokens(self, dialect: str, told_tokens: int | None) -> int | None:
-        """What an answer says of cached tokens. Engines leave the count out where it is zero: once one has told it in this
-        dialect, no count is zero.
+        """What an answer says of cached tokens. Engines leave the count out where it is zero, so once one has told more
+        in this dialect, no count is zero. A zero that was told says nothing of what a missing count means.
         """
-        if told_tokens is not None:
+        if told_tokens:
             self.tells_cached[dialect] = None
-        elif dialect in self.tells_cached:
-            return 0
-        return told_tokens
+        return 0 if told_tokens is None and dialect in self.tells_cached else told_tokens
 
     def restarted(self, now: Sighting) -> bool:
         """Whether the engine has begun anew since the last look."""
