@@ -158,10 +158,8 @@ class CacheInflow:
 
     def _dispatched(self, view: View, fact: TurnDispatched) -> None:
         failed = self._running.pop(fact.turn, None)
-        if (
-            failed is not None and failed.replica in self._inflow_tokens
-        ):  # elsewhere, where nothing came of it
-            self._add(failed.replica, -failed.tokens)
+        if failed is not None and failed.replica in self._inflow_tokens:
+            self._add(failed.replica, -failed.tokens)  # it was sent there before, and nothing came of it
         replica = view.replicas[fact.replica]
         left = self.left(fact.session, replica.id, view.turns[fact.turn].line)
         back = None
