@@ -78,6 +78,9 @@ class ReadyUpstream:
     async def send(self, base_url: str, request: ClientRequest) -> ReadyAnswer:  # noqa: ARG002
         return ReadyAnswer(self._pieces)
 
+    def forget(self, base_url: str) -> None:
+        """Nothing is kept."""
+
 
 class Probe:
     """Finds every replica well."""
@@ -88,6 +91,9 @@ class Probe:
     async def slots(self, base_url: str, seen: Sighting, timeout_seconds: float) -> int | None:  # noqa: ARG002
         """Nobody tells."""
         return None
+
+    def forget(self, base_url: str) -> None:
+        """Nothing is kept."""
 
 
 class Sink:

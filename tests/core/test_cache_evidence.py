@@ -98,6 +98,24 @@ def test_what_was_told_while_a_turn_ran_is_nothing_that_it_could_have_found(w: W
     assert rate(w, "a") == pytest.approx(0.95)
 
 
+def test_a_short_turn_beside_the_leading_one_says_nothing_of_the_rest_of_the_context(w: World) -> None:
+    w.arrive("s", "t1", 10_000)
+    w.finish("t1", 10_000, 0, cached_tokens=0)
+    w.after(1).arrive("s", "t2", 11_000)
+    w.arrive("s", "beside", 11_000)  # the estimate counts on the whole context
+    w.after(1).finish("beside", 1_000, 0, cached_tokens=900)
+    assert rate(w, "a") == 1.0
+    w.finish("t2", 11_000, 0, cached_tokens=10_000)
+    assert rate(w, "a") == 1.0
+
+
+def test_models_that_alternate_teach_the_cache_rate_nothing(w: World) -> None:
+    for number in range(6):
+        w.after(1).arrive("s", f"t{number}", 10_000, model=("base", "adapter")[number % 2])
+        w.finish(f"t{number}", 10_000, 0, cached_tokens=0)
+    assert rate(w, "a") == rate(w, "b") == 1.0
+
+
 def test_where_the_engine_does_not_tell_the_rate_scales_the_estimate(w: World) -> None:
     w.arrive("s", "t1", 1_000)
     w.finish("t1", 1_000, 0, cached_tokens=0)

@@ -229,6 +229,35 @@ async def test_a_removed_replica_can_be_added_again_also_while_it_leaves() -> No
         assert (await front.chat(session="u")).status_code == 200
 
 
+@pytest.mark.parametrize("by_operator", [True, False])
+async def test_draining_keeps_a_replica_that_was_about_to_leave_whoever_named_it(by_operator: bool) -> None:
+    gate = asyncio.Event()
+    async with fake_engine(default=says("a b", gate=gate)) as one:
+        source = Scripted(*[] if by_operator else [one.url])
+        async with fronted(admin_token=TOKEN, sources=[source]) as front:
+            if by_operator:
+                await change(front, "", url=one.url, slots=3)
+            await until(lambda: front.events(ReplicaJoined))
+            running = front.chatting(session="s")
+            await until(lambda: one.now == 1)
+            await change(front, "remove", replica=one.url) if by_operator else source.tell()
+            await until(lambda: next(iter(front.gateway.fleet)).leave_at is not None)
+            now = (await change(front, "drain", replica=one.url)).json()["now"]
+            assert (now["draining"], now["leaving"], now["own_slots"]) == (
+                True,
+                False,
+                3 if by_operator else None,
+            )
+            orders = (await front.http.get("/v1/tao/replicas")).json()["sources"][-1]
+            assert (orders["replicas"], orders["orders"]) == ([one.url[7:]], {one.url[7:]: "drain"})
+            gate.set()
+            await running
+            await front.gateway.fleet.look_once()
+            assert (await listed(front))[one.url[7:]]["draining"], "it has no turns, and is there still"
+            await change(front, "remove", replica=one.url)
+            await until(lambda: front.events(ReplicaRemoved))
+
+
 async def test_with_no_replica_a_turn_is_refused_at_the_bound() -> None:
     bounds = SchedulerConfig(no_replica_seconds_max=0.2)
     async with fake_engine() as one, fronted(one.url, admin_token=TOKEN, scheduler=bounds) as front:
@@ -291,6 +320,33 @@ async def test_a_source_of_whole_sets_is_followed() -> None:
             source.tell(one.url)
             await until(lambda: len(front.events(ReplicaJoined)) == 3)
             assert (await front.chat(session="s")).status_code == 200
+
+
+async def test_a_hundred_replicas_that_come_and_go_leave_nothing_behind() -> None:
+    async with fake_engine() as one:  # under many paths, each a replica of its own
+        source = Scripted()
+        async with fronted(sources=[source], policy="round-robin") as front:
+            gone = 0
+            for batch in range(4):
+                source.tell(*[f"{one.url}/{batch}/{number}" for number in range(25)])
+                await until(lambda: len(front.gateway.fleet.up()) == 25)
+                await asyncio.gather(*(front.chat(session=f"s{number}") for number in range(25)))
+                gone += 25
+                source.tell()
+                await until(lambda due=gone: len(front.events(ReplicaRemoved)) == due)  # type: ignore[misc]
+            assert kept_of_replicas(front) == {}
+
+
+def kept_of_replicas(front: Front) -> dict[str, object]:
+    """What is remembered by replica or URL, where it is anything."""
+    gateway = front.gateway
+    state = gateway.driver.scheduler._context.state
+    holders = (gateway._upstream, gateway.fleet._probe._health, gateway.fleet.reconciliation, state.ledger)  # type: ignore[attr-defined]
+    by_replica = {"_origins", "_asked", "_good", "_rows", "_excess_since", "_quiet_until"}
+    by_replica |= {"_on_replica", "_holders", "_reserved_tokens"}
+    kept = {name: getattr(holder, name) for holder in holders for name in by_replica if hasattr(holder, name)}
+    assert set(kept) == by_replica, "one has another name now"
+    return {name: value for name, value in (kept | {"replicas": state.replicas}).items() if value}
 
 
 async def test_what_two_sources_name_stays_until_both_have_dropped_it() -> None:
@@ -387,6 +443,9 @@ class Waiting:
     async def slots(self, base_url: str, seen: Sighting, timeout_seconds: float) -> int | None:
         await self._wait("slots", base_url)
         return None
+
+    def forget(self, base_url: str) -> None:
+        """Nothing to forget."""
 
     async def _wait(self, at: str, base_url: str) -> None:
         if at == self.at:

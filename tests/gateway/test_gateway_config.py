@@ -7,7 +7,7 @@ import pytest
 
 from tao.core import SchedulerSettings
 from tao.gateway.config import ConfigError, GatewayConfig, SchedulerConfig, load_config
-from tao.gateway.sources import Discovery, replica_name
+from tao.gateway.sources import Discovery, check_address, replica_name
 
 URL = "http://127.0.0.1:8000"
 GOOD = f"""
@@ -115,6 +115,17 @@ def test_what_cannot_be_meant(tmp_path: Path, text: str, says_what: str) -> None
         (("http://a:1/v1/",), "ends in /v1, which clients add themselves"),
         (("http://a:1?x=1",), "has more than host, port and path"),
         (("http://me:secret@a:1",), "has more than host, port and path"),
+        (("http://a:1?",), "has more than host, port and path"),
+        (("http://a:1/b#",), "has more than host, port and path"),
+        (("http://bücher:8000",), "write a host in punycode (xn--...), a path percent-encoded (%C3%BC)"),
+        (("http://a:1/ärger",), "write a host in punycode (xn--...), a path percent-encoded (%C3%BC)"),
+        (("http://a:1/日本",), "write a host in punycode (xn--...), a path percent-encoded (%C3%BC)"),
+        (
+            ("http://a..b:8000",),
+            "has a host with an empty part between its dots, or one of more than 63 characters",
+        ),
+        (("http://.a:8000",), "has a host with an empty part between its dots"),
+        ((f"http://{'a' * 64}.b:8000",), "or one of more than 63 characters"),
         ((URL, URL), "a replica is named twice"),
         (("http://a:80", "http://A/"), "a replica is named twice: 'http://a:80' and 'http://A/'"),
     ],
@@ -123,6 +134,44 @@ def test_replicas_that_cannot_be_meant(urls: tuple[str, ...], says_what: str) ->
     with pytest.raises(ConfigError) as caught:
         load_config(None, replicas=urls)
     assert says_what in str(caught.value)
+
+
+def kv_source(replica: str, rank: int = 0) -> str:
+    return (
+        f'[[kv_sources]]\nreplica = "{replica}"\nendpoint = "tcp://10.0.0.6:{5557 + rank}"\nrank = {rank}\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "says_what"),
+    [
+        (
+            kv_source("127.0.0.1:8000"),
+            "[[kv_sources]]: replica '127.0.0.1:8000' is not an http(s) URL; write it",
+        ),
+        (kv_source("http://[::1"), "[[kv_sources]]: replica 'http://[::1': Invalid IPv6 URL; write it"),
+        (
+            kv_source("http://127.0.0.1:800"),
+            "[[kv_sources]] names 'http://127.0.0.1:800', which is no replica; there are: http://127.0.0.1:8000",
+        ),
+        (
+            kv_source(URL) + kv_source(URL, 1) + kv_source(URL + "/", 1),
+            "[[kv_sources]] names 'http://127.0.0.1:8000/' twice with rank 1; give each entry of a replica its own",
+        ),
+    ],
+)
+def test_sources_of_kv_events_that_belong_to_nobody_or_are_named_twice(
+    tmp_path: Path, text: str, says_what: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(write(tmp_path, text), replicas=(URL,))
+    assert says_what in str(caught.value)
+
+
+def test_sources_of_kv_events_may_be_of_replicas_that_are_named_later(tmp_path: Path) -> None:
+    text = kv_source(URL) + kv_source(URL, 1) + kv_source("http://10.0.0.6:8000")
+    config = load_config(write(tmp_path, text), replicas=(URL,), replicas_file="replicas.toml")
+    assert [entry.rank for entry in config.kv_sources] == [0, 1, 0]
 
 
 @pytest.mark.parametrize(
@@ -160,10 +209,12 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         ("https://engine/", "engine:443"),
         ("http://[::1]:8000", "[::1]:8000"),
         ("http://router:80/engine-1/", "router:80/engine-1"),
+        ("http://xn--bcher-kva.example.:80/%C3%BC", "xn--bcher-kva.example.:80/%C3%BC"),
     ],
 )
 def test_what_a_replica_is_called(url: str, name: str) -> None:
     assert replica_name(url) == name
+    check_address(url)
 
 
 def test_every_key_can_be_set(tmp_path: Path) -> None:

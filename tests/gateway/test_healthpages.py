@@ -79,3 +79,20 @@ async def test_what_asking_raises_is_raised() -> None:
     pages = HealthPages(engine.ask)
     with pytest.raises(OSError, match="cut"):
         await answered(pages, engine, OSError("cut"))
+
+
+async def test_what_is_forgotten_is_asked_no_more_and_excuses_nobody() -> None:
+    engine = Engine()
+    pages = HealthPages(engine.ask)
+    await answered(pages, engine, 200)
+    looking = asyncio.ensure_future(pages.status(URL, 1.0))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    pages.forget(URL)
+    pages.forget(URL)
+    with pytest.raises(TimeoutError, match="forgotten"):
+        await looking
+    assert engine.asked[-1].cancelled()
+    with pytest.raises(TimeoutError, match="does not answer"):
+        await pages.status(URL, SOON)  # what it had said of itself is gone too
+    await pages.close()

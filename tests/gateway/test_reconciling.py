@@ -166,6 +166,17 @@ def test_one_that_comes_and_goes_is_told_every_ten_minutes_at_most(logs: list[di
     assert len(warnings(logs)) == 2
 
 
+def test_a_replica_that_is_removed_leaves_no_silence_for_one_of_its_name(logs: list[dict[str, Any]]) -> None:
+    looked = Looked()
+    looked.look(0.5, EXCESS_SECONDS + 1)
+    looked.reconciliation.removed(A)
+    looked.look(0.5, EXCESS_SECONDS + 1)
+    assert len(warnings(logs)) == 2
+    looked.reconciliation.forget(A)  # as where it is not healthy
+    looked.look(0.5, EXCESS_SECONDS + 1)
+    assert len(warnings(logs)) == 2
+
+
 # --- through a whole gateway ------------------------------------------------------------------------------------------
 
 

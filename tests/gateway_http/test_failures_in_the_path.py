@@ -239,6 +239,32 @@ async def test_connections_are_used_again() -> None:
     assert (engine.connections, len(engine.requests)) == (1, 5)
 
 
+async def test_of_an_engine_that_is_forgotten_no_connection_is_kept_and_what_runs_ends_well() -> None:
+    asked, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def script(side: EngineSide) -> None:
+        while await side.request():
+            await side.send(OK[:-1])
+            asked.set()
+            await goes_on.wait()
+            await side.send(OK[-1:])
+
+    async with proxied(script) as (proxy, engine):
+        asking = asyncio.create_task(exchange(proxy.address, post()))
+        await asyncio.wait_for(asked.wait(), SECONDS)
+        proxy.upstream.forget(engine.url)
+        goes_on.set()
+        assert (await asking).endswith(b"ok")
+        assert proxy.upstream._origins == {}
+        assert (await exchange(proxy.address, post())).endswith(b"ok")
+        assert engine.connections == 2
+        [origin] = proxy.upstream._origins.values()
+        [unused] = origin.idle
+        proxy.upstream.forget(engine.url)
+        assert not unused.usable
+        assert proxy.upstream._origins == {}
+
+
 async def test_a_stale_connection_costs_one_retry_on_a_fresh_one() -> None:
     async def script(side: EngineSide) -> None:
         await side.request()

@@ -16,7 +16,7 @@ LATER = socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"
 class Zone:
     """Answers lookups from a list, the last one for ever."""
 
-    def __init__(self, *answers: Sequence[str] | OSError) -> None:
+    def __init__(self, *answers: Sequence[str] | OSError | UnicodeError) -> None:
         self.answers = list(answers)
         self.asked = 0
 
@@ -24,7 +24,7 @@ class Zone:
         assert (host, port) == ("engines.local", 8000)
         answer = self.answers[min(self.asked, len(self.answers) - 1)]
         self.asked += 1
-        if isinstance(answer, OSError):
+        if isinstance(answer, OSError | UnicodeError):
             raise answer
         return answer
 
@@ -56,6 +56,19 @@ async def test_a_failure_leaves_the_last_addresses() -> None:
         assert urls(*sets) == [["http://10.0.0.1:8000"]]
 
 
+async def test_a_name_that_cannot_be_looked_up_is_a_problem_and_no_defect() -> None:
+    zone = Zone(["10.0.0.1"], UnicodeError("label too long"), ["10.0.0.2"])
+    source = names(zone)
+    async with following(source) as sets:
+        await until(lambda: len(sets) == 2)
+        assert source.problem is None
+    source = names(Zone(UnicodeError("label too long")))
+    async with following(source) as sets:
+        await until(lambda: source.problem)
+        assert source.problem == "engines.local cannot be resolved: label too long"
+        assert not sets
+
+
 async def test_a_name_that_is_gone_for_good_means_no_replicas() -> None:
     zone = Zone(["10.0.0.1"], NO_SUCH_NAME)
     async with following(names(zone)) as sets:
@@ -70,7 +83,9 @@ async def test_a_real_lookup() -> None:
         assert "http://127.0.0.1:8000" in urls(*sets)[0]
 
 
-@pytest.mark.parametrize("url", ["https://a:1", "a:1", "http://a:1/v1", "http://a:1?x=1"])
+@pytest.mark.parametrize(
+    "url", ["https://a:1", "a:1", "http://a:1/v1", "http://a:1?x=1", "http://a..b:1", f"http://{64 * 'a'}:1"]
+)
 def test_urls_that_cannot_be_used(url: str) -> None:
     with pytest.raises(AddressError):
         DnsNames(url, 1.0)

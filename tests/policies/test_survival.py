@@ -169,6 +169,17 @@ def test_what_another_replica_took_over_has_not_flowed_in() -> None:
     assert survival._inflow._inflow_tokens == {sent.replica: 0, other: 10_000}
 
 
+def test_what_another_took_over_from_a_removed_replica_leaves_nothing_of_it() -> None:
+    w, survival = world()
+    w.join("b", CAPACITY)
+    (sent,) = of_kind(w.arrive("s", "t1", 10_000), DispatchTurn)
+    w.remove(sent.replica)
+    w.fail("t1", retryable=True)
+    w.finish("t1", 10_000, 0, cached_tokens=0)
+    (other,) = {"a", "b"} - {sent.replica}
+    assert survival._inflow._inflow_tokens == {other: 10_000}
+
+
 def test_what_the_engine_does_not_tell_teaches_nothing() -> None:
     w, survival = world()
     w.arrive("s", "t1", 10_000)
@@ -268,6 +279,65 @@ def test_evidence_without_a_finished_turn_counts_in_full() -> None:
     w.leave("t1")
     w.stopped("t1")
     assert credit(w, survival) == pytest.approx(9_900)
+
+
+def test_what_kv_events_told_of_a_turn_that_failed_is_not_believed_for_ever() -> None:
+    w, survival = world()
+    w.arrive("s", "t1", 48_000)
+    w.watch("a", "s", 48_000)
+    w.after(1).fail("t1")
+    flow(w, 3_000, "before")
+    w.after(5).lose_watch("a")
+    assert credit(w, survival) == pytest.approx(48_000, rel=0.02)
+    for number in range(40):
+        flow(w, 20_100, f"other{number}")
+    assert credit(w, survival) == 0
+
+
+def test_what_is_told_after_a_turn_has_failed_ages_from_the_loss_of_the_watch_on() -> None:
+    w, survival = world()
+    w.arrive("s", "t1", 10_000)
+    w.fail("t1")
+    w.watch("a", "s", 10_000)
+    flow(w, 30_000, "before")
+    w.lose_watch("a", "s")
+    assert credit(w, survival) == pytest.approx(9_900)
+    flow(w, 45_000, "after")
+    assert credit(w, survival) == pytest.approx(5_500, rel=0.02)
+
+
+def test_a_lost_watch_makes_nothing_younger_than_the_last_turn() -> None:
+    w, survival = world()
+    w.arrive("s", "t1", 10_000)
+    w.finish("t1", 10_000, 0, cached_tokens=0)
+    w.watch("a", "s", 10_000)
+    flow(w, 45_000, "other")
+    w.lose_watch("a")
+    assert credit(w, survival) == pytest.approx(5_500, rel=0.02)
+
+
+def test_a_session_that_alternates_between_two_models_teaches_nothing_false() -> None:
+    w, survival = world()
+    for number in range(8):
+        w.arrive("s", f"t{number}", 10_000, model=("base", "adapter")[number % 2])
+        w.finish(f"t{number}", 10_000, 0, cached_tokens=0)
+    assert survival.curves == {}
+    w.arrive("s", "again", 11_000, model="adapter")
+    w.finish("again", 11_000, 0, cached_tokens=10_000)
+    assert survival.curves[A].returns == 1
+    assert survival.curves[A].share(0.0) > 0.99
+
+
+def test_a_turn_of_an_earlier_context_that_ends_late_makes_nothing_younger() -> None:
+    w, survival = world()
+    w.arrive("s", "old", 10_000, model="base")
+    w.arrive("s", "new", 10_000, model="adapter")
+    w.finish("new", 10_000, 0, cached_tokens=0)
+    w.after(1)
+    flow(w, 45_000, "other")
+    before = credit(w, survival)
+    w.after(1).finish("old", 10_000, 0, cached_tokens=0)
+    assert credit(w, survival) == before
 
 
 def test_only_policies_that_measure_have_it() -> None:

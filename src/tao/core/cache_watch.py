@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from tao.core.context import Context
 from tao.core.events import CacheWatchLost, PrefixObserved
+from tao.core.facts import CacheUnwatched
 from tao.core.session import CacheEvidence, EvidenceSource, ReplicaState
 
 
@@ -33,8 +34,12 @@ def cache_watch_lost(ctx: Context, event: CacheWatchLost) -> None:
     """What was told last was true until now; from now on it is a memory."""
     sessions = ctx.state.sessions
     named = sessions.get(event.session) if event.session is not None else None
+    unwatched = []
     for session in sessions.values() if event.session is None else filter(None, (named,)):
         known = session.evidence.get(event.replica)
         if known is not None and known.source is EvidenceSource.KV_EVENTS:
             memory = replace(known, at=ctx.now, source=EvidenceSource.CACHED_TOKENS)
             session.evidence[event.replica] = memory
+            unwatched.append(session.id)
+    if unwatched:
+        ctx.tell(CacheUnwatched(ctx.now, event.replica, tuple(unwatched)))

@@ -162,14 +162,12 @@ def _learn_cache(ctx: Context, session: Session, turn: Turn, tokens: int, usage:
     cache rate of the replica. What a turn computed with weights of before an update is worth nothing after it.
     """
     assert turn.replica is not None
-    dispatched_at = turn.dispatched_at or 0.0
     replica = ctx.state.replicas[turn.replica]
-    if replica.state is ReplicaState.DOWN or dispatched_at < ctx.state.dispatching_since:
+    if replica.state is ReplicaState.DOWN or (turn.dispatched_at or 0.0) < ctx.state.dispatching_since:
         return
     if usage is not None and usage.cached_tokens is not None:
         expected = session.evidence.get(replica.id)
-        # What was told or left there while the turn ran is nothing that it could have found.
-        if expected is not None and expected.tokens and expected.at <= dispatched_at:
+        if expected is not None and _could_find(turn, usage, expected):
             share = min(1.0, usage.cached_tokens / expected.tokens)
             replica.cache_rate += CACHE_RATE_MOMENTUM * (share - replica.cache_rate)
         source = EvidenceSource.CACHED_TOKENS
@@ -177,6 +175,14 @@ def _learn_cache(ctx: Context, session: Session, turn: Turn, tokens: int, usage:
         tokens = round(tokens * replica.cache_rate)
         source = EvidenceSource.OWN_ACCOUNTING
     session.evidence[replica.id] = CacheEvidence(min(tokens, session.footprint_tokens), ctx.now, source)
+
+
+def _could_find(turn: Turn, usage: Usage, expected: CacheEvidence) -> bool:
+    """Whether the turn asked for what was expected: not where that was told or left there while it ran, nor where a short
+    turn beside the leading one has another context.
+    """
+    told_before = expected.at <= (turn.dispatched_at or 0.0)
+    return told_before and expected.tokens > 0 and usage.prompt_tokens >= SHRUNK_SHARE * expected.tokens
 
 
 def _release_turn(ctx: Context, session: Session, turn: Turn) -> None:

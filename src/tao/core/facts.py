@@ -143,6 +143,17 @@ class CacheVoided:
     replica: ReplicaId
 
 
+@value
+class CacheUnwatched:
+    """The engine's KV events tell no more what the replica's cache holds of these sessions: from now on what was told last
+    ages. Their evidence says so already.
+    """
+
+    at: float
+    replica: ReplicaId
+    sessions: tuple[SessionId, ...]
+
+
 Fact = (
     TurnHeld
     | TurnDispatched
@@ -157,4 +168,5 @@ Fact = (
     | SessionLapsed
     | ReplicaChanged
     | CacheVoided
+    | CacheUnwatched
 )

@@ -113,6 +113,11 @@ class Ledger:
         if old is not None:
             self._swap(old, None)
 
+    def forget(self, replica: ReplicaId) -> None:
+        """A replica on which nothing is booked is gone."""
+        for by_replica in (self._on_replica, self._holders, self._reserved_tokens):
+            by_replica.pop(replica, None)
+
     def is_empty(self) -> bool:
         """True when nothing is booked."""
         return not self._admissions and not self._extras

@@ -153,6 +153,7 @@ class State:
         ]
         for replica_id in gone:
             del self.replicas[replica_id]
+            self.ledger.forget(replica_id)
         self._removed = any(replica.removed for replica in self.replicas.values())
 
     def pinned_or(self, session: Session, replica: ReplicaId) -> ReplicaId:

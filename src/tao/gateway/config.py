@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from tao.core import SchedulerSettings
-from tao.gateway.kvsources import KvSourceConfig, configured_sources
+from tao.gateway.kvsources import KvSourceConfig, configured_sources, sources_problem
 from tao.gateway.slots import slots_problem
 from tao.gateway.sources import AddressError, Discovery, check_address, replica_name
 
@@ -185,10 +185,7 @@ def _check_values(config: GatewayConfig, operators: bool) -> None:
     _check_slots(config, others)
     if config.kv_events not in {"auto", "off"}:
         raise ConfigError(f"kv_events must be 'auto' or 'off', not {config.kv_events!r}")
-    try:
-        configured_sources(config.kv_sources)
-    except ValueError as error:
-        raise ConfigError(f"[[kv_sources]]: {error}") from None
+    _check_kv_sources(config, others)
     if config.log_format not in {"console", "json"}:
         raise ConfigError(f"log_format must be 'console' or 'json', not {config.log_format!r}")
     if config.log_level not in {"debug", "info", "warning", "error"}:
@@ -201,6 +198,16 @@ def _check_slots(config: GatewayConfig, others: bool) -> None:
         problem = slots_problem(config.replica_slots, config.slots, config.replicas, others=others)
     except AddressError as error:
         raise ConfigError(f"[slots]: {error}") from None
+    if problem is not None:
+        raise ConfigError(problem)
+
+
+def _check_kv_sources(config: GatewayConfig, others: bool) -> None:
+    try:
+        configured_sources(config.kv_sources)
+    except ValueError as error:
+        raise ConfigError(f"[[kv_sources]]: {error}") from None
+    problem = sources_problem(config.kv_sources, config.replicas, others=others)
     if problem is not None:
         raise ConfigError(problem)
 

@@ -83,6 +83,9 @@ class Upstream(Protocol):
     async def send(self, base_url: str, request: ClientRequest) -> Answer:
         """The engine's answer once its headers are there; raises `UnreachableError`."""
 
+    def forget(self, base_url: str) -> None:
+        """Nothing new goes there: keep nothing for it. What runs goes on to its end."""
+
 
 async def whole_body(answer: Answer, bytes_max: int) -> bytes:
     """All of the body, and the answer closed; empty where it is more than `bytes_max`. Raises `BrokenError`."""

@@ -8,7 +8,7 @@ know how an engine is asked (`Probe`).
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
@@ -52,14 +52,19 @@ class Probe(Protocol):
     async def slots(self, base_url: str, seen: Sighting, timeout_seconds: float) -> int | None:
         """How many requests run there at once, where the engine that was `seen` tells."""
 
+    def forget(self, base_url: str) -> None:
+        """Nobody looks there any more: keep nothing of it."""
+
 
 class Fleet:
-    """All replicas of the gateway, in the order in which they were named."""
+    """All replicas of the gateway, in the order in which they were named. `forgets`: told each URL that is used no more."""
 
-    def __init__(self, config: GatewayConfig, driver: Driver, probe: Probe) -> None:
+    def __init__(
+        self, config: GatewayConfig, driver: Driver, probe: Probe, *forgets: Callable[[str], None]
+    ) -> None:
         self._config = config
         self._driver = driver
-        self._probe = probe
+        self._probe, self._forgets = probe, (probe.forget, *forgets)
         self._slots = SlotsOf(config.replica_slots, config.slots)
         self.reconciliation = Reconciliation(driver.scheduler.view, time.monotonic)
         self._log = structlog.get_logger("tao.fleet")
@@ -127,6 +132,11 @@ class Fleet:
             f"The model `{asked[:NAME_SHOWN_MAX]}` does not exist on any replica; there are: {', '.join(served)}"
         )
 
+    def cached_tokens(self, replica: ReplicaId, dialect: str, told_tokens: int | None) -> int | None:
+        """See `Member.cached_tokens`; of one that has just left, what it told."""
+        member = self._members.get(replica)
+        return told_tokens if member is None else member.cached_tokens(dialect, told_tokens)
+
     def suspect(self, replica: ReplicaId) -> None:
         """A request to this replica failed: look at it now."""
         member = self._members.get(replica)
@@ -163,6 +173,7 @@ class Fleet:
     def _readdress(self, member: Member, url: str) -> None:
         """What was there is lost, as if it had gone down; what is at the new URL has to answer first."""
         self._log.warning("replica has another URL", replica=member.id, url=url, before=member.url)
+        self._forget_urls([member.url])
         member.url = url
         member.failures, member.sighting = 0, Sighting(False, "not looked at yet")
         self.reconciliation.forget(member.id)
@@ -205,14 +216,22 @@ class Fleet:
         if turns and asyncio.get_running_loop().time() < member.leave_at:
             return False
         del self._members[member.id]
-        self.reconciliation.forget(member.id)
+        self.reconciliation.removed(member.id)
         self._log.info("replica removed", replica=member.id, turns_left=turns)
         if known is not None:
             self._driver.feed(ReplicaRemoved(self._driver.clock.now(), member.id))
         still = self._driver.scheduler.view.replicas
+        self._forget_urls(
+            (member.url, *self._gone.values())
+        )  # to those that had gone, turns may have gone since
         self._gone = {gone: url for gone, url in self._gone.items() if gone in still}
         self._gone[member.id] = member.url
         return True
+
+    def _forget_urls(self, urls: Iterable[str]) -> None:
+        for url in urls:
+            for forget in self._forgets:
+                forget(url)
 
     # --- looking ----------------------------------------------------------------------------------------------------
 
@@ -316,6 +335,7 @@ class Fleet:
 
     def _lose(self, member: Member) -> None:
         member.up = False
+        member.tells_cached.clear()  # the next process may be told to report otherwise
         self._driver.feed(ReplicaLost(self._driver.clock.now(), member.id))
 
     def _capacity(self, member: Member) -> int:

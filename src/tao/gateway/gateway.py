@@ -88,7 +88,7 @@ class Gateway:
         self.driver.watch(self._tools.observe)
         if recorder is not None:
             self.driver.watch(recorder.observe)
-        self.fleet = Fleet(config, self.driver, probe)
+        self.fleet = Fleet(config, self.driver, probe, upstream.forget)
         metrics.show(BookedSoFar(self.fleet.reconciliation))
         self._roster = Roster(self.fleet, config.replicas, sources, config.discovery.removal_seconds_max)
         self._operators = Operators(self.driver, self.fleet, self._roster, admin_token)

@@ -23,18 +23,28 @@ class HealthPages:
         """What the replica answers to this question or to an earlier one; None where that is late, and the last answer was
         200.
 
-        Raises what `ask` raises, and TimeoutError where the answer is late and the last one was anything else, or none.
+        Raises what `ask` raises, and TimeoutError where the answer is late and the last one was anything else, or none, or
+        where the replica is forgotten meanwhile.
         """
         asked = self._asked.get(base_url)
         if asked is None or asked.done():  # what came since the last look is known by `_good`
             asked = self._asked[base_url] = asyncio.get_running_loop().create_task(self._answer(base_url))
             asked.add_done_callback(_retrieve)
         done, _ = await asyncio.wait({asked}, timeout=seconds_max)
+        if asked.cancelled():
+            raise TimeoutError("the replica was forgotten before /health answered")
         if done:
             return asked.result()
         if base_url in self._good:
             return None
         raise TimeoutError(f"/health does not answer within {seconds_max:g} s")
+
+    def forget(self, base_url: str) -> None:
+        """Nobody asks for this replica any more."""
+        asked = self._asked.pop(base_url, None)
+        if asked is not None:
+            asked.cancel()
+        self._good.discard(base_url)
 
     async def close(self) -> None:
         """Ask no more."""

@@ -3,7 +3,7 @@
 It must not know what the streams say.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -14,7 +14,7 @@ import msgspec
 from tao.core.ids import ReplicaId
 from tao.engines import KvSource, reachable, read_sources
 from tao.engines.kv_sources import PATHS
-from tao.gateway.sources import replica_name
+from tao.gateway.sources import check_address, replica_name
 from tao.gateway.wire import lenient
 
 ANSWER_BYTES_MAX = 1 << 20
@@ -34,15 +34,36 @@ class KvSourceConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def configured_sources(entries: Iterable[KvSourceConfig]) -> dict[ReplicaId, tuple[KvSource, ...]]:
-    """The entries by replica. Raises `ValueError` where an endpoint is none."""
+    """The entries by replica. Raises `ValueError` where an endpoint is none, or a replica's URL cannot be one."""
     sources: dict[ReplicaId, tuple[KvSource, ...]] = {}
     for entry in entries:
+        check_address(entry.replica)
         host = urlsplit(entry.replica).hostname or ""
         replay = reachable(entry.replay_endpoint, host) if entry.replay_endpoint else None
         source = KvSource(reachable(entry.endpoint, host), replay, entry.topic, entry.rank)
         replica = ReplicaId(replica_name(entry.replica))
         sources[replica] = (*sources.get(replica, ()), source)
     return sources
+
+
+def sources_problem(
+    entries: Iterable[KvSourceConfig], replicas: Sequence[str], *, others: bool
+) -> str | None:
+    """Whose entry is nobody's or there twice, or nothing. `others`: replicas may come that are not named yet."""
+    known = {replica_name(url) for url in replicas}
+    taken: set[tuple[str, int]] = set()
+    for entry in entries:
+        rank = replica_name(entry.replica), entry.rank
+        if not others and rank[0] not in known:
+            there_are = ", ".join(replicas)
+            return f"[[kv_sources]] names {entry.replica!r}, which is no replica; there are: {there_are}"
+        if rank in taken:
+            return (
+                f"[[kv_sources]] names {entry.replica!r} twice with rank {entry.rank}; "
+                "give each entry of a replica its own rank, or leave one out"
+            )
+        taken.add(rank)
+    return None
 
 
 @dataclass(frozen=True, slots=True)

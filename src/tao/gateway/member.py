@@ -54,6 +54,7 @@ class Member:
     slots: int | None = None  # what the engine told when it came up
     own_slots: int | None = None  # what is said of it where it is named
     sighting: Sighting = field(default_factory=lambda: Sighting(False, "not looked at yet"))
+    tells_cached: dict[str, None] = field(default_factory=dict)  # the dialects in which it told some
     nudge: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -69,6 +70,14 @@ class Member:
     def serves(self, model: str) -> bool:
         """Whether a request for the model may go there; empty: it names none."""
         return not model or self.models is None or model in self.models
+
+    def cached_tokens(self, dialect: str, told_tokens: int | None) -> int | None:
+        """What an answer says of cached tokens. Engines leave the count out where it is zero, so once one has told more
+        in this dialect, no count is zero. A zero that was told says nothing of what a missing count means.
+        """
+        if told_tokens:
+            self.tells_cached[dialect] = None
+        return 0 if told_tokens is None and dialect in self.tells_cached else told_tokens
 
     def restarted(self, now: Sighting) -> bool:
         """Whether the engine has begun anew since the last look."""

@@ -88,6 +88,9 @@ class HttpProbe:
                 return read_slots(seen.engine, document, seen.ranks)
         return None
 
+    def forget(self, base_url: str) -> None:
+        self._health.forget(base_url)
+
     async def close(self) -> None:
         """Close all connections."""
         await self._health.close()

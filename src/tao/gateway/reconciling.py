@@ -97,6 +97,11 @@ class Reconciliation:
         self._rows.pop(replica, None)
         self._excess_since.pop(replica, None)
 
+    def removed(self, replica: ReplicaId) -> None:
+        """It is there no more: one of its name that comes later has been warned about by nobody."""
+        self.forget(replica)
+        self._quiet_until.pop(replica, None)
+
     def describe(self) -> list[dict[str, object]]:
         """All rows as JSON-ready data."""
         now = self.clock()

@@ -95,8 +95,13 @@ class Roster:
         return replica
 
     def drain(self, named: str) -> ReplicaId:
-        """What runs there finishes, nothing new is sent there. By id or URL; raises as `Fleet.find` does."""
-        replica = self._fleet.find(named).id
+        """What runs there finishes, nothing new is sent there. One that was about to leave stays until it is removed, as if
+        an operator had added it. By id or URL; raises as `Fleet.find` does.
+        """
+        member = self._fleet.find(named)
+        replica = member.id
+        if not self._named(replica):
+            self._added[replica] = Wanted(member.url, slots=member.own_slots)
         self._overruled[replica] = Overruling.DRAIN
         self._reconcile()
         return replica

@@ -293,7 +293,7 @@ class TurnService:
             )
             turn.ticket.failed(cause, retryable=False)
             return
-        usage = self._usage(turn, facts)
+        usage = self._usage(turn, outcome.replica, facts)
         if usage is None:
             turn.ticket.progress(output_tokens(facts, turn.parsed.max_tokens))
         tools = tuple(map(core_call, facts.tools(tools_declared=bool(turn.parsed.tools))))
@@ -321,13 +321,14 @@ class TurnService:
             tools=[tool.name for tool in tools],
         )
 
-    def _usage(self, turn: _Turn, facts: ResponseFacts) -> Usage | None:
+    def _usage(self, turn: _Turn, replica: ReplicaId, facts: ResponseFacts) -> Usage | None:
         if facts.usage is None:
             return None
         chain = turn.resolution.chain
         if chain is not None and not turn.parsed.continues_stored:
             self._tokens.learn(turn.session, chain.text_bytes, facts.usage.prompt_tokens, time.monotonic())
-        return Usage(facts.usage.prompt_tokens, facts.usage.output_tokens, facts.usage.cached_tokens)
+        cached_tokens = self._fleet.cached_tokens(replica, turn.dialect, facts.usage.cached_tokens)
+        return Usage(facts.usage.prompt_tokens, facts.usage.output_tokens, cached_tokens)
 
     async def _fail_in_stream(self, turn: _Turn, answer: Answer, observer: ResponseObserver) -> None:
         """The engine refused, but the client of a held stream has its headers already: tell it in the stream."""

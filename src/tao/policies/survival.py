@@ -10,8 +10,15 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tao.core.events import TurnKind
-from tao.core.facts import CacheVoided, Fact, ReplicaChanged, SessionClosed, TurnDispatched, TurnSettled
+from tao.core.facts import (
+    CacheUnwatched,
+    CacheVoided,
+    Fact,
+    ReplicaChanged,
+    SessionClosed,
+    TurnDispatched,
+    TurnSettled,
+)
 from tao.core.ids import ReplicaId, SessionId, TurnId
 from tao.core.ports import Policy, View
 from tao.core.session import EvidenceSource, Session
@@ -79,11 +86,14 @@ class SurvivalCurve:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A session's last turn on a replica: its prefix then, when, and how much had flowed in by then."""
+    """What a session had on a replica when its last turn ended there, or where none has, when its watch was lost: its prefix
+    then, when, how much had flowed in by then, and of which main line it is (a later one is another context).
+    """
 
     tokens: int
     at: float
     inflow_tokens: int
+    line: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +118,7 @@ class _Booked:
 
 @dataclass(slots=True)
 class CacheInflow:
-    """What flows into each replica, and what each session left there when its last turn ended."""
+    """What flows into each replica, and what each session left there."""
 
     _inflow_tokens: dict[ReplicaId, int] = field(default_factory=dict)
     _left: dict[SessionId, dict[ReplicaId, Left]] = field(default_factory=dict)
@@ -126,27 +136,32 @@ class CacheInflow:
             case CacheVoided(replica=replica):
                 for places in self._left.values():
                     places.pop(replica, None)
+            case CacheUnwatched(sessions=sessions, replica=replica):
+                for known in map(view.sessions.__getitem__, sessions):
+                    if self.left(known.id, replica, known.line) is None:  # no turn has ended there
+                        self._remember(known, replica, fact.at)
         return None
 
     def forget(self, replica: ReplicaId) -> None:
         """The replica is gone for good; what was left there is void already."""
         self._inflow_tokens.pop(replica, None)
 
-    def left(self, session: SessionId, replica: ReplicaId) -> Left | None:
-        """What the session left on the replica."""
-        places = self._left.get(session)
-        return None if places is None else places.get(replica)
+    def left(self, session: SessionId, replica: ReplicaId, line: int) -> Left | None:
+        """What this main line of the session left on the replica."""
+        known = self._left.get(session, {}).get(replica)
+        return known if known is not None and known.line == line else None
 
-    def turnover(self, replica: ReplicaId, left: Left, capacity_tokens: int) -> float:
-        """How often the replica's whole cache could have been filled since."""
-        return (self._inflow_tokens.get(replica, 0) - left.inflow_tokens) / max(1, capacity_tokens)
+    def turnover(self, replica: ReplicaId, left: Left | None, capacity_tokens: int) -> float:
+        """How often the replica's whole cache could have been filled since; None: since nobody knows when, so ever."""
+        before_tokens = 0 if left is None else left.inflow_tokens
+        return (self._inflow_tokens.get(replica, 0) - before_tokens) / max(1, capacity_tokens)
 
     def _dispatched(self, view: View, fact: TurnDispatched) -> None:
         failed = self._running.pop(fact.turn, None)
-        if failed is not None:  # elsewhere, where nothing came of it
-            self._add(failed.replica, -failed.tokens)
+        if failed is not None and failed.replica in self._inflow_tokens:
+            self._add(failed.replica, -failed.tokens)  # it was sent there before, and nothing came of it
         replica = view.replicas[fact.replica]
-        left = self.left(fact.session, replica.id)
+        left = self.left(fact.session, replica.id, view.turns[fact.turn].line)
         back = None
         new_tokens = fact.prompt_tokens
         if left is not None:
@@ -168,15 +183,20 @@ class CacheInflow:
             self._add(fact.replica, -booked.tokens)  # refused, or gone before it had begun to answer
         self._add(fact.replica, fact.output_tokens)
         session = view.sessions.get(fact.session)
-        evidence = None if session is None else session.evidence.get(fact.replica)
-        if evidence is not None and (fact.finished or evidence.at == fact.at):  # else it is as old as it was
-            left = Left(evidence.tokens, fact.at, self._inflow_tokens.get(fact.replica, 0))
-            self._left.setdefault(fact.session, {})[fact.replica] = left
+        if session is not None:
+            self._remember(session, fact.replica, fact.at)
         if back is None or cached_tokens is None or not fact.finished or not back.left.tokens:
             return None
-        if fact.kind is TurnKind.RESET or fact.prompt_tokens < SHRUNK_SHARE * back.left.tokens:
-            return None  # another context: what it did not ask for was not looked for
+        if fact.prompt_tokens < SHRUNK_SHARE * back.left.tokens:
+            return None  # a history that was cut: what it did not ask for was not looked for
         return back, cached_tokens
+
+    def _remember(self, session: Session, replica: ReplicaId, at: float) -> None:
+        """Note what is known of the session's prefix if it was learned at this moment; else it is as old as it was."""
+        evidence = session.evidence.get(replica)
+        if evidence is not None and evidence.at == at:
+            left = Left(evidence.tokens, at, self._inflow_tokens.get(replica, 0), session.line)
+            self._left.setdefault(session.id, {})[replica] = left
 
     def _add(self, replica: ReplicaId, tokens: int) -> None:
         self._inflow_tokens[replica] = self._inflow_tokens.get(replica, 0) + tokens
@@ -215,11 +235,9 @@ class MeasuredSurvival:
             self._calibration = CreditCalibration()
         return self._calibration
 
-    def share(self, session: SessionId, replica: ReplicaId) -> float:
+    def share(self, session: Session, replica: ReplicaId) -> float:
         """What is expected to be left now of the prefix that a session left behind, from 0 to 1."""
-        left = self._inflow.left(session, replica)
-        if left is None:
-            return 1.0  # evidence of this very moment, of a turn that was stopped
+        left = self._inflow.left(session.id, replica, session.line)
         capacity_tokens = self._capacities.get(replica, 1)
         return self._curve(replica).share(self._inflow.turnover(replica, left, capacity_tokens))
 
@@ -270,7 +288,7 @@ class SurvivalCredit:
         for replica, evidence in session.evidence.items():
             tokens = evidence.tokens
             if evidence.source is not EvidenceSource.KV_EVENTS:
-                tokens = round(tokens * self._survival.share(session.id, replica))
+                tokens = round(tokens * self._survival.share(session, replica))
             if tokens:
                 worth[replica] = tokens
         return worth

@@ -48,6 +48,7 @@ class _Origin:
     authority: bytes
     prefix: str
     tls: ssl.SSLContext | None
+    forgotten: bool = False
     idle: deque[EngineConnection] = field(default_factory=deque)
 
 
@@ -72,11 +73,17 @@ class HttpUpstream:
                     raise
         return await self._exchange(origin, await self._connect(origin), request)
 
+    def forget(self, base_url: str) -> None:
+        """See `Upstream.forget`."""
+        origin = self._origins.pop(base_url, None)
+        if origin is not None:
+            origin.forgotten = True
+            _cut_unused(origin)
+
     async def close(self) -> None:
         """Cut all unused connections."""
         for origin in self._origins.values():
-            while origin.idle:
-                origin.idle.pop().abort()
+            _cut_unused(origin)
 
     def _origin(self, base_url: str) -> _Origin:
         origin = self._origins.get(base_url)
@@ -130,7 +137,7 @@ class HttpUpstream:
 
     def keep(self, origin: _Origin, connection: EngineConnection) -> None:
         """An exchange is over; its connection may serve another one."""
-        if connection.usable and len(origin.idle) < IDLE_CONNECTIONS_MAX:
+        if connection.usable and not origin.forgotten and len(origin.idle) < IDLE_CONNECTIONS_MAX:
             origin.idle.append(connection)
         else:
             connection.abort()
@@ -229,6 +236,11 @@ class HttpAnswer:
         self._patience.end()
         self._exchange.close()
         self._upstream.keep(self._origin, self._connection)
+
+
+def _cut_unused(origin: _Origin) -> None:
+    while origin.idle:
+        origin.idle.pop().abort()
 
 
 def _notice_death(connected: socket.socket) -> None:

@@ -5,6 +5,9 @@ They are text: whether anybody is there, and who names them, it must not know.
 
 from urllib.parse import urlsplit
 
+LABEL_CHARACTERS_MAX = 63
+"""Of each part of a host's name between dots (RFC 1035)."""
+
 _HINT = "write it like http://127.0.0.1:8000, without /v1"
 
 
@@ -23,10 +26,26 @@ def check_address(url: str) -> None:
         raise AddressError(f"replica {url!r} is not an http(s) URL; {_HINT}")
     if any(character.isspace() or not character.isprintable() for character in url):
         raise AddressError(f"replica {url!r} has characters that no URL may have; {_HINT}")
+    if not url.isascii():  # neither a look-up nor the head of a request can carry them
+        raise AddressError(
+            f"replica {url!r} has characters beyond ASCII; write a host in punycode (xn--...), "
+            "a path percent-encoded (%C3%BC)"
+        )
     if parts.path.rstrip("/").endswith("/v1"):
         raise AddressError(f"replica {url!r} ends in /v1, which clients add themselves; {_HINT}")
-    if parts.query or parts.fragment or parts.username is not None:
+    if "?" in url or "#" in url or parts.username is not None:
         raise AddressError(f"replica {url!r} has more than host, port and path; {_HINT}")
+    if not _can_be_looked_up(parts.hostname or ""):
+        raise AddressError(
+            f"replica {url!r} has a host with an empty part between its dots, or one of more than "
+            f"{LABEL_CHARACTERS_MAX} characters; {_HINT}"
+        )
+
+
+def _can_be_looked_up(host: str) -> bool:
+    """Whether a resolver would take the name at all; a dot at its end makes it absolute."""
+    labels = host.removesuffix(".").split(".")
+    return ":" in host or all(0 < len(label) <= LABEL_CHARACTERS_MAX for label in labels)
 
 
 def replica_name(url: str) -> str:

@@ -62,6 +62,9 @@ class DnsNames:
                 self.problem = None
             except TimeoutError:
                 self._complain(f"no answer within {LOOKUP_SECONDS_MAX:g} s")
+            except UnicodeError as error:  # the name cannot even be asked for
+                missing = 0
+                self._complain(str(error))
             except OSError as error:
                 missing = missing + 1 if error.errno in _NO_SUCH_NAME else 0
                 self._complain(error.strerror or str(error))
