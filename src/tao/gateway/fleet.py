@@ -221,9 +221,8 @@ class Fleet:
         if known is not None:
             self._driver.feed(ReplicaRemoved(self._driver.clock.now(), member.id))
         still = self._driver.scheduler.view.replicas
-        self._forget_urls(
-            (member.url, *self._gone.values())
-        )  # to those that had gone, turns may have gone since
+        # To those that had gone before, turns may have gone since.
+        self._forget_urls((member.url, *self._gone.values()))
         self._gone = {gone: url for gone, url in self._gone.items() if gone in still}
         self._gone[member.id] = member.url
         return True
