@@ -215,3 +215,14 @@ def test_an_endpoint_that_is_none_is_an_error() -> None:
     with pytest.raises(ValueError, match="tcp://10"):
         reachable("http://x", "h")
     assert reachable("ipc:///tmp/kv.sock", "h") == "ipc:///tmp/kv.sock"
+
+
+@pytest.mark.parametrize("rank", ["9" * 5_000, "\u0665", "-1", "one", ""])
+def test_what_is_no_rank_is_the_first(rank: str) -> None:
+    (source,) = read_sources({rank: {"endpoint": "tcp://*:5557"}}, "h")
+    assert source.rank == 0
+
+
+def test_the_digits_of_a_port_are_those_of_zeromq() -> None:
+    with pytest.raises(ValueError, match="is no endpoint"):
+        reachable("tcp://h:\u0665\u0665", "h")

@@ -14,6 +14,7 @@ from tao.engines import (
     adapter_for,
     read_status,
 )
+from tao.engines.samples import LINES_MAX, PROBLEMS_MAX
 
 VLLM = """\
 # HELP vllm:num_requests_running Number of requests in model execution batches.
@@ -278,3 +279,16 @@ def test_no_page_raises(lines: list[tuple[str, str, str]], junk: bytes) -> None:
         status = read_status(text)
         assert status.capacity_tokens is None or status.capacity_tokens > 0
         assert status.running is None or status.running >= 0
+
+
+def test_of_many_broken_lines_the_first_are_named_and_the_others_counted() -> None:
+    status = read_status(VLLM.encode() + b'vllm:num_requests_running{engine="0"} much\n' * 1_000)
+    assert len(status.problems) <= PROBLEMS_MAX + 10
+    assert any("and 992 more problems of the metrics page" in problem for problem in status.problems)
+
+
+def test_a_page_that_repeats_itself_without_end_is_read_up_to_a_bound() -> None:
+    line = b'vllm:num_requests_waiting{engine="0",model_name="tiny"} 1.0\n'
+    status = read_status(VLLM.encode() + line * (LINES_MAX + 5))
+    assert any(f"only the first {LINES_MAX} were read" in problem for problem in status.problems)
+    assert status.running == 3

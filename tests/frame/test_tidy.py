@@ -19,6 +19,7 @@ VAGUE_MODULES = {"common", "helper", "helpers", "misc", "util", "utils"}
 MOCKS = ("unittest.mock", "mock.", "pytest_mock")
 MUTABLE = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
 # The brackets keep this file from matching itself.
+CONFLICT = re.compile(r"^(<<<<<<[<] |>>>>>>[>] )")
 LEFTOVER = re.compile(r"\b(FIXM[E]|TOD[O]|XX[X]|HAC[K])\b")
 MACHINE_PATH = re.compile(r"(?<![\w.])/(wor[k]|hom[e]|roo[t]|User[s])/\w")
 REGISTRY_HOST = re.compile(r"pyp[i]\.org|pythonhoste[d]|registry\.npmj[s]|deb\.debia[n]")
@@ -35,6 +36,7 @@ TEXT_SUFFIXES = {
     ".svg",
     ".toml",
     ".txt",
+    ".yaml",
     ".yml",
 }
 
@@ -144,6 +146,7 @@ def unfit_text(path: Path) -> Iterator[str]:
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         for pattern, meaning in (
             (LEFTOVER, "is unfinished"),
+            (CONFLICT, "is left of a merge"),
             (MACHINE_PATH, "names a path of somebody's machine"),
             (REGISTRY_HOST, "names a registry's host"),
         ):

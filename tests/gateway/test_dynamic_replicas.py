@@ -418,6 +418,17 @@ async def test_an_operator_may_change_the_scheme_of_a_replica_of_its_own() -> No
         await until(lambda: front.events(ReplicaJoined))
 
 
+async def test_an_operator_may_change_the_scheme_of_a_replica_that_a_source_names() -> None:
+    async with (
+        fake_engine() as one,
+        fronted(sources=[Scripted(one.url)], admin_token=TOKEN, health=RARE_LOOKS) as front,
+    ):
+        secure = one.url.replace("http:", "https:")
+        for url in (secure, one.url):
+            assert (await change(front, "", url=url)).json()["now"]["url"] == url
+            assert [shown["url"] for shown in (await listed(front)).values()] == [url]
+
+
 async def test_another_spelling_of_the_same_place_changes_nothing() -> None:
     async with fake_engine() as one:
         source = Scripted(one.url)

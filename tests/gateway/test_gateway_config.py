@@ -62,6 +62,19 @@ def test_the_defaults_are_those_of_the_core() -> None:
             '[[kv_sources]]\nreplica = "http://a:1"\nendpoint = "http://a:2"',
             "[[kv_sources]]: 'http://a:2' is no endpoint; write it like tcp://10.0.0.5:5557",
         ),
+        (
+            '[[kv_sources]]\nreplica = "http://a:1"\nendpont = "tcp://a:2"',
+            "[[kv_sources]]: unknown key 'endpont'; did you mean 'endpoint'?",
+        ),
+        (
+            '[[kv_sources]]\nreplica = "http://a:1"\nendpoint = "tcp://a:2"\nrank = -1',
+            "[[kv_sources]]: rank of 'http://a:1' must be at least 0, not -1",
+        ),
+        (
+            'replicas = ["http://a:1"]\nkv_events = "off"\n'
+            '[[kv_sources]]\nreplica = "http://a:1"\nendpoint = "tcp://a:2"',
+            "kv_events is 'off', so nobody listens at [[kv_sources]]",
+        ),
         ("[limits]\nzzz = 1", "[limits]: unknown key 'zzz'; known keys: body_bytes_max, identities_max"),
         ('speed = "fast"', "Expected `float`, got `str` - at `$.speed`"),
         ('replicas = "http://a"', "Expected `array`, got `str` - at `$.replicas`"),

@@ -16,13 +16,16 @@ PAGES = ("/metrics", "/v1/models")
 def hinder(engine: FakeEngine, path: str, how: str) -> None:
     if how == "late":
         engine.late[path] = 60.0
-    else:
+    elif how == "cut":
         engine.cut.add(path)
+    else:
+        engine.pages[path] = (int(how), b"")
 
 
 def help_again(engine: FakeEngine) -> None:
     engine.late.clear()
     engine.cut.clear()
+    engine.pages.clear()
 
 
 async def looked_again(member: Member) -> None:
@@ -33,7 +36,7 @@ async def looked_again(member: Member) -> None:
 
 
 @pytest.mark.parametrize("path", PAGES)
-@pytest.mark.parametrize("how", ["late", "cut"])
+@pytest.mark.parametrize("how", ["late", "cut", "503"])
 async def test_a_replica_whose_health_page_is_good_stays_as_it_is_known(path: str, how: str) -> None:
     behaviour = says("ok", counts=usage(500, 10))
     async with (
@@ -48,7 +51,8 @@ async def test_a_replica_whose_health_page_is_good_stays_as_it_is_known(path: st
         await looked_again(member)
         (told,) = (await front.state())["engines"]
         assert told["up"]
-        assert any(f"{path} did not come" in problem for problem in told["problems"])
+        why = "answers 503" if how == "503" else "did not come"
+        assert any(f"{path} {why}" in problem for problem in told["problems"])
         assert session.evidence
         assert (await front.state())["replicas"][0]["capacity_tokens"] == 8192
         assert told["capacity_tokens"] == (None if path == "/metrics" else 8192), "what this look has shown"
@@ -79,7 +83,16 @@ async def test_a_restart_behind_pages_that_did_not_come_is_seen_when_they_come()
         assert front.events(ReplicaJoined)[1].models == ("another",)
 
 
-@pytest.mark.parametrize(("path", "how"), [("/metrics", "late"), ("/metrics", "cut"), ("/v1/models", "cut")])
+@pytest.mark.parametrize(
+    ("path", "how"),
+    [
+        ("/metrics", "late"),
+        ("/metrics", "cut"),
+        ("/v1/models", "cut"),
+        ("/metrics", "500"),
+        ("/v1/models", "429"),
+    ],
+)
 async def test_a_replica_that_comes_has_to_say_first_what_it_is(path: str, how: str) -> None:
     async with fake_engine(capacity_tokens=8192) as engine:
         hinder(engine, path, how)
@@ -87,7 +100,8 @@ async def test_a_replica_that_comes_has_to_say_first_what_it_is(path: str, how: 
             (member,) = front.gateway.fleet
             await looked_again(member)
             assert not front.events(ReplicaJoined)
-            assert f"{path} did not come" in (await front.http.get("/readyz")).text
+            why = f"answers {how}" if how.isdecimal() else "did not come"
+            assert f"{path} {why}" in (await front.http.get("/readyz")).text
             assert not member.may_serve_any
             help_again(engine)
             await until(lambda: front.events(ReplicaJoined))

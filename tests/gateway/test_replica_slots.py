@@ -212,6 +212,7 @@ def test_engines_that_nobody_knows_are_not_asked() -> None:
         ({"slots": {HERE: 0}}, "[slots] 'http://127.0.0.1:1': must be at least 1, not 0"),
         ({"slots": {THERE: 1}}, "[slots] names 'http://127.0.0.1:2', which is no replica"),
         ({"slots": {"127.0.0.1:1": 1}}, "[slots]: "),
+        ({"slots": {HERE: 1, HERE + "/": 2}}, "[slots] names one replica twice: "),
         ({"slots": {HERE: "many"}}, "Expected `int`"),
     ],
 )

@@ -98,6 +98,8 @@ class FakeEngine:
         return web.Response(status=(200 if self.healthy else 503) if self.has_pages else 404)
 
     async def _metrics(self, asked: web.Request) -> web.StreamResponse:
+        if asked.path in self.pages:
+            return self._instead(asked)
         if not self.has_pages:
             return web.Response(status=404)
         return await self._hindered(

@@ -14,7 +14,8 @@ PATHS = ("/kv_event_sources", "/server_info")
 """Where to ask, in this order; the first that names a source tells."""
 RANKS_MAX = 1024
 
-_ENDPOINT = re.compile(r"(?:tcp://[^\s/]{1,255}:\d{1,5}|ipc://\S{1,255})")
+_ENDPOINT = re.compile(r"(?:tcp://[^\s/]{1,255}:[0-9]{1,5}|ipc://\S{1,255})")
+_RANK = re.compile(r"[0-9]{1,9}")
 _ANY_HOST = re.compile(r"^tcp://(?:\*|0\.0\.0\.0|\[::\]|::):")
 
 
@@ -70,7 +71,7 @@ def _by_rank(document: Any) -> Any:
 
 def _entries(document: Any) -> Iterator[tuple[int, Any]]:
     if isinstance(document, dict):
-        yield from ((int(rank) if str(rank).isdecimal() else 0, entry) for rank, entry in document.items())
+        yield from ((int(rank) if _RANK.fullmatch(rank) else 0, entry) for rank, entry in document.items())
     elif isinstance(document, list):
         for number, entry in enumerate(document):
             rank = entry.get("data_parallel_rank") if isinstance(entry, dict) else None

@@ -12,6 +12,10 @@ from dataclasses import dataclass, field
 from prometheus_client.parser import text_string_to_metric_families
 
 PAGE_BYTES_MAX = 8 << 20
+LINES_MAX = 8192
+"""So many wanted lines are parsed: a thousand ranks have fewer."""
+PROBLEMS_MAX = 8
+"""So many are named; of more their number."""
 _SHOWN_CHARS = 120
 
 
@@ -48,10 +52,22 @@ def read_samples(page: bytes, wanted: frozenset[str]) -> Samples:
             : page.rfind(b"\n", 0, PAGE_BYTES_MAX) + 1
         ]  # no half line, whose number would be another one
     text = page.decode("utf-8", "replace")
+    found = 0
     for number, line in enumerate(text.split("\n"), start=1):
         name = _name(line)
         if name in wanted:
-            _read(samples, name, line.strip(), number)
+            found += 1
+            if found <= LINES_MAX:
+                _read(samples, name, line.strip(), number)
+            else:
+                samples.unreadable.add(name)
+    if found > LINES_MAX:
+        samples.problems.insert(
+            0, f"of {found} metrics lines that count only the first {LINES_MAX} were read"
+        )
+    left_out = len(samples.problems) - PROBLEMS_MAX
+    if left_out > 0:
+        samples.problems[PROBLEMS_MAX:] = [f"and {left_out} more problems of the metrics page"]
     return samples
 
 

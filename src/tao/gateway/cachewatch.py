@@ -166,7 +166,11 @@ class CacheWatch:
     async def _ask(self, watched: Watched) -> None:
         """Find the streams of a replica; again after a while where it did not answer."""
         while True:
-            found: FoundSources = await self._finder.find(watched.replica)
+            try:
+                found: FoundSources = await self._finder.find(watched.replica)
+            except Exception as error:
+                self._give_up(watched, error)
+                return
             watched.why = found.why
             if found.sources:
                 self._follow(watched, found.sources)

@@ -6,11 +6,12 @@ seconds unless the field says model seconds.
 
 import os
 import tomllib
+from collections.abc import Iterator
 from dataclasses import fields
 from difflib import get_close_matches
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import urlsplit
 
 import msgspec
@@ -173,6 +174,15 @@ def _check_keys(document: dict[str, Any], of: type[msgspec.Struct], where: str) 
         kind = known[key]
         if isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
             _check_keys(value, kind, f"{where}: [{key}]")
+        for entry, of_entry in _tables(value, kind):
+            _check_keys(entry, of_entry, f"{where}: [[{key}]]")
+
+
+def _tables(value: Any, kind: Any) -> Iterator[tuple[dict[str, Any], type[msgspec.Struct]]]:
+    """The entries of an array of tables, with what each has to be."""
+    (of, *_) = get_args(kind) or (None,)
+    if isinstance(value, list) and isinstance(of, type) and issubclass(of, msgspec.Struct):
+        yield from ((entry, of) for entry in value if isinstance(entry, dict))
 
 
 def _check_values(config: GatewayConfig, operators: bool) -> None:
@@ -207,6 +217,8 @@ def _check_kv_sources(config: GatewayConfig, others: bool) -> None:
         configured_sources(config.kv_sources)
     except ValueError as error:
         raise ConfigError(f"[[kv_sources]]: {error}") from None
+    if config.kv_sources and config.kv_events == "off":
+        raise ConfigError("kv_events is 'off', so nobody listens at [[kv_sources]]: leave one of them out")
     problem = sources_problem(config.kv_sources, config.replicas, others=others)
     if problem is not None:
         raise ConfigError(problem)

@@ -25,7 +25,7 @@ from tao.core.events import (
 from tao.core.ids import ReplicaId
 from tao.gateway.config import GatewayConfig
 from tao.gateway.driver import Driver
-from tao.gateway.member import Member, Sighting
+from tao.gateway.member import Member, Sighting, new_problems
 from tao.gateway.reconciling import Reconciliation
 from tao.gateway.slots import SlotsOf
 from tao.gateway.sources import check_address, replica_name, same_address
@@ -279,9 +279,8 @@ class Fleet:
             self._missed(member, seen)
             return
         member.failures = 0
-        if seen.problems != before.problems or not member.up:
-            for problem in seen.problems:
-                self._log.warning("replica does not tell", replica=member.id, problem=problem)
+        for problem in seen.problems if not member.up else new_problems(before, seen):
+            self._log.warning("replica does not tell", replica=member.id, problem=problem)
         restarted = member.restarted(seen)
         member.remember(seen)
         if member.up and restarted:

@@ -14,12 +14,11 @@ import msgspec
 from tao.core.ids import ReplicaId
 from tao.engines import KvSource, reachable, read_sources
 from tao.engines.kv_sources import PATHS
+from tao.gateway.probe import NOT_NOW
 from tao.gateway.sources import check_address, replica_name
 from tao.gateway.wire import lenient
 
 ANSWER_BYTES_MAX = 1 << 20
-NOT_NOW = frozenset({408, 429, 500, 502, 503, 504})
-"""Answers of an engine, or of something before it, that may be others later."""
 OFF = "the engine publishes no KV events (--kv-events-config); credit rests on cached_tokens"
 
 
@@ -38,6 +37,8 @@ def configured_sources(entries: Iterable[KvSourceConfig]) -> dict[ReplicaId, tup
     sources: dict[ReplicaId, tuple[KvSource, ...]] = {}
     for entry in entries:
         check_address(entry.replica)
+        if entry.rank < 0:
+            raise ValueError(f"rank of {entry.replica!r} must be at least 0, not {entry.rank}")
         host = urlsplit(entry.replica).hostname or ""
         replay = reachable(entry.replay_endpoint, host) if entry.replay_endpoint else None
         source = KvSource(reachable(entry.endpoint, host), replay, entry.topic, entry.rank)

@@ -4,10 +4,13 @@ What an engine told once is remembered until it tells something else. It must no
 """
 
 import asyncio
+import re
 from dataclasses import dataclass, field
 
 from tao.core.ids import ReplicaId
 from tao.engines import ServedTokens
+
+_NUMBERS = re.compile(r"[0-9][0-9.e+-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +20,7 @@ class Sighting:
 
     `refused`: nothing listens there, so there is no point in asking twice. `models`: what it serves; None where it does not
     tell. `ranks`: how many data-parallel ones there are. `problems`: what the engine does not tell. `missing`: of these, the
-    pages that were late or broke off, and why: what they told last still counts.
+    pages that were late, broke off or failed for the moment, and why: what they told last still counts.
     """
 
     healthy: bool
@@ -117,3 +120,9 @@ class Member:
             "kv_usage": seen.kv_usage,
             "problems": list(seen.problems),
         }
+
+
+def new_problems(before: Sighting, now: Sighting) -> list[str]:
+    """The problems that were not there before; one that differs in its numbers only is the same."""
+    known = {_NUMBERS.sub("#", problem) for problem in before.problems}
+    return [problem for problem in now.problems if _NUMBERS.sub("#", problem) not in known]

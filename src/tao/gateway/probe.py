@@ -1,11 +1,13 @@
 """Looking at a replica over HTTP: is it healthy, and what does its metrics page tell?
 
 A replica without a metrics page is no dead one, nor is one whose health page alone is late, or whose other pages alone are
-late or break off: what it does not tell becomes a problem that is named. It must not know what anybody concludes from a
-sighting.
+late, break off or fail for the moment: what it does not tell becomes a problem that is named. It must not know what anybody
+concludes from a sighting.
 """
 
+import asyncio
 from dataclasses import replace
+from http import HTTPStatus
 
 import aiohttp
 import msgspec
@@ -17,6 +19,8 @@ from tao.gateway.wire import lenient
 
 PAGE_BYTES_MAX = 16 << 20
 LATE = "its health page is late, its other pages are not: the engine is busy"
+NOT_NOW = frozenset({408, 429, 500, 502, 503, 504})
+"""Answers of an engine, or of something before it, that may be others later."""
 _FAILURES = (aiohttp.ClientError, OSError, TimeoutError)
 
 
@@ -56,9 +60,11 @@ class HttpProbe:
 
     async def _pages(self, base_url: str, seconds_max: float) -> Sighting:
         """What the pages of a healthy replica tell, each within so many seconds. Raises where nothing listens by now."""
-        missing: list[str] = []
-        page, problems = await self._page_if_it_comes(base_url, "/metrics", seconds_max, missing)
-        models, _ = await self._page_if_it_comes(base_url, "/v1/models", seconds_max, missing)
+        (page, problems, late_page), (models, _, late_models) = await asyncio.gather(
+            self._page_if_it_comes(base_url, "/metrics", seconds_max),
+            self._page_if_it_comes(base_url, "/v1/models", seconds_max),
+        )
+        missing = late_page + late_models
         told = read_status(page)
         return Sighting(
             True,
@@ -73,15 +79,15 @@ class HttpProbe:
             kv_usage=told.kv_usage,
             ranks=max(1, len(told.ranks)),
             problems=(*missing, *problems, *told.problems),
-            missing=tuple(missing),
+            missing=missing,
         )
 
     async def slots(self, base_url: str, seen: Sighting, timeout_seconds: float) -> int | None:
         bound = aiohttp.ClientTimeout(total=timeout_seconds)
         for path in slots_paths(seen.engine):
             try:
-                page, problems = await self._page(f"{base_url}{path}", bound)
-                document = None if problems else msgspec.json.decode(page)
+                status, page = await self._page(f"{base_url}{path}", bound)
+                document = msgspec.json.decode(page) if status == HTTPStatus.OK else None
             except (*_FAILURES, *lenient.MALFORMED_JSON):
                 continue
             if document is not None:
@@ -108,28 +114,32 @@ class HttpProbe:
             return answer.status
 
     async def _page_if_it_comes(
-        self, base_url: str, path: str, seconds_max: float, missing: list[str]
-    ) -> tuple[bytes, tuple[str, ...]]:
-        """As `_page`; empty where the page is late or breaks off, which is noted in `missing`."""
+        self, base_url: str, path: str, seconds_max: float
+    ) -> tuple[bytes, tuple[str, ...], tuple[str, ...]]:
+        """A page, why there is none, and why there is none at present; empty where it does not come."""
         bound = aiohttp.ClientTimeout(total=seconds_max)
         try:
-            return await self._page(f"{base_url}{path}", bound)
+            status, page = await self._page(f"{base_url}{path}", bound)
         except _FAILURES as error:
             if _is_refusal(error):
                 raise
-            missing.append(f"{path} did not come: {_named(error)}")
-            return b"", ()
+            return b"", (), (f"{path} did not come: {_named(error)}",)
+        if status == HTTPStatus.OK:
+            return page, (), ()
+        problem = (f"{path} answers {status}",)
+        return (b"", (), problem) if status in NOT_NOW else (b"", problem, ())
 
-    async def _page(self, url: str, bound: aiohttp.ClientTimeout) -> tuple[bytes, tuple[str, ...]]:
+    async def _page(self, url: str, bound: aiohttp.ClientTimeout) -> tuple[int, bytes]:
+        """Status and page, of which so much is read; empty where the status is not 200."""
         async with self._http.get(url, timeout=bound) as answer:
-            if answer.status != 200:
-                return b"", (f"{answer.url.path} answers {answer.status}",)
+            if answer.status != HTTPStatus.OK:
+                return answer.status, b""
             page = await answer.content.read(PAGE_BYTES_MAX)
             while len(page) < PAGE_BYTES_MAX and (
                 more := await answer.content.read(PAGE_BYTES_MAX - len(page))
             ):
                 page += more
-            return page, ()
+            return answer.status, page
 
 
 def _models(page: bytes) -> tuple[str, ...] | None:

@@ -15,7 +15,14 @@ import structlog
 
 from tao.core.ids import ReplicaId
 from tao.gateway.fleet import Fleet
-from tao.gateway.sources import AddressError, ReplicaSource, Wanted, check_address, replica_name
+from tao.gateway.sources import (
+    AddressError,
+    ReplicaSource,
+    Wanted,
+    check_address,
+    replica_name,
+    same_address,
+)
 
 CONFIGURED = "configuration"
 OPERATOR = "operator"
@@ -87,7 +94,7 @@ class Roster:
         named = self._named(replica)
         if not named and len(self._fleet) >= REPLICAS_MAX:
             raise AddressError(f"there are {REPLICAS_MAX} replicas already")
-        if not named or replica in self._added:
+        if not named or replica in self._added or not same_address(self._wanted()[replica].url, url):
             self._added[replica] = Wanted(url)
         if slots is not None:
             self._slots[replica] = slots
@@ -160,6 +167,8 @@ class Roster:
                 before = wanted.get(replica, each)
                 draining, slots = before.draining and each.draining, before.slots or each.slots
                 wanted[replica] = Wanted(before.url, draining, slots)
+        for replica, added in self._added.items():
+            wanted[replica] = replace(wanted[replica], url=added.url)
         for replica, slots in self._slots.items():
             wanted[replica] = replace(wanted[replica], slots=slots)
         for replica, order in self._overruled.items():

@@ -41,8 +41,12 @@ def slots_problem(
     if isinstance(each, int) and each < 1:
         return f"replica_slots must be at least 1, not {each}"
     known = {replica_name(url) for url in replicas}
+    taken: dict[str, str] = {}
     for url, slots in by_url.items():
         check_address(url)
+        other = taken.setdefault(replica_name(url), url)
+        if other != url:
+            return f"[slots] names one replica twice: {other!r} and {url!r}"
         if slots < 1:
             return f"[slots] {url!r}: must be at least 1, not {slots}"
         if not others and replica_name(url) not in known:
