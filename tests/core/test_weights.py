@@ -123,6 +123,20 @@ def test_bounds_on_waiting_count_from_the_end(w: World) -> None:
     assert w.scheduler.view.held_turns == 0, "placed by force at its bound"
 
 
+def test_what_was_held_during_an_update_is_not_waited_too_long_for(w: World) -> None:
+    """The joint decision places first who has waited for a minute; everybody had."""
+    begin(w)
+    w.arrive("s", "s1", 90_000)
+    w.run_for(100.0)
+    assert w.scheduler.view.waited_seconds(w.session("s"), w.at) == 100.0
+    w.arrive("t", "t1", 90_000)
+    w.arrive("u", "u1", 90_000)
+    w.send(WeightsUpdateEnded(w.at))
+    w.run_for(5.0)
+    (waits,) = (w.session(name) for name in "stu" if isinstance(w.session(name).phase, Waiting))
+    assert w.scheduler.view.waited_seconds(waits, w.at) == 5.0
+
+
 def test_a_plan_that_comes_back_meanwhile_places_nobody() -> None:
     w = World(make_policy("tao"), BOUNDS, a=3_000)
     w.arrive("s", "s1", 2_000)

@@ -429,6 +429,18 @@ async def test_an_operator_may_change_the_scheme_of_a_replica_that_a_source_name
             assert [shown["url"] for shown in (await listed(front)).values()] == [url]
 
 
+async def test_readiness_names_who_drains() -> None:
+    async with (
+        fake_engine() as one,
+        fake_engine() as two,
+        fronted(one.url, two.url, admin_token=TOKEN) as front,
+    ):
+        await change(front, "drain", replica=one.url)
+        answer = await front.http.get("/readyz")
+        assert answer.status_code == 200
+        assert answer.json()["replicas"] == {one.url[7:]: "draining", two.url[7:]: True}
+
+
 async def test_another_spelling_of_the_same_place_changes_nothing() -> None:
     async with fake_engine() as one:
         source = Scripted(one.url)

@@ -93,7 +93,9 @@ class View(Protocol):
         """What sessions whose tools run have reserved on the replica, without what they share with turns in flight."""
 
     def waited_seconds(self, session: Session, at: float) -> float:
-        """How long the session's first held turn has waited; 0 where none is held."""
+        """How long the session's first held turn has waited; 0 where none is held. Bounds on waiting count anew from the
+        end of an update of weights, and so does this.
+        """
 
 
 @value

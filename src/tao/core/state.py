@@ -88,7 +88,7 @@ class State:
 
     def waited_seconds(self, session: Session, at: float) -> float:
         since = self.holding.get(session.id)
-        return 0.0 if since is None else at - since
+        return 0.0 if since is None else at - max(since, self.dispatching_since)
 
     # --- changes ----------------------------------------------------------------------------------------------------
 

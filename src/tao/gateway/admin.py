@@ -13,6 +13,7 @@ from tao.gateway import openapi
 from tao.gateway.cachewatch import CacheWatch
 from tao.gateway.driver import Driver
 from tao.gateway.fleet import Fleet
+from tao.gateway.member import Member
 from tao.gateway.metrics import GatewayMetrics
 from tao.gateway.replies import JSON
 from tao.gateway.tools import ToolService
@@ -89,7 +90,7 @@ class Admin:
             {
                 "ready": why is None,
                 "why": why,
-                "replicas": {member.id: member.up or member.sighting.detail for member in self._fleet},
+                "replicas": {member.id: _readiness(member) for member in self._fleet},
             },
         )
 
@@ -141,6 +142,13 @@ def _in_order_of(rows: object, ids: Sequence[str]) -> None:
     place = {name: number for number, name in enumerate(ids)}
     assert isinstance(rows, list)
     rows.sort(key=lambda row: place.get(row["id"], len(place)))
+
+
+def _readiness(member: Member) -> bool | str:
+    """True where it takes turns, else what keeps it from them."""
+    if not member.up:
+        return member.sighting.detail
+    return "draining" if member.draining else True
 
 
 def _json(status: int, document: object) -> Page:

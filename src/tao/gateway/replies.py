@@ -22,7 +22,7 @@ REFUSALS: dict[Refusal, tuple[Problem, str, float | None]] = {
     ),
     Refusal.NO_REPLICA: (
         Problem.UNAVAILABLE,
-        "no replica is up; TAO waited for one as long as it may",
+        "no replica is up, or all that are up drain; TAO waited for one as long as it may",
         10.0,
     ),
     Refusal.SHUTTING_DOWN: (Problem.DRAINING, "TAO is shutting down; try another gateway", 5.0),
