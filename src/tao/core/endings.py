@@ -81,9 +81,8 @@ def turn_stopped(ctx: Context, event: TurnStopped) -> None:
     turn = ctx.state.turns[event.turn]
     session = ctx.state.sessions[turn.session]
     if turn.first_token_at is not None and is_main_line(turn, session):
-        _learn_cache(
-            ctx, session, turn, turn.prompt_tokens, None
-        )  # its prompt was prefilled before it stopped
+        # Its prompt was prefilled before it stopped.
+        _learn_cache(ctx, session, turn, turn.prompt_tokens, None)
     _settle(ctx, session, turn, None, finished=False)
     _move_on(ctx, session, event)
 

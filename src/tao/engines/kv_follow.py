@@ -108,9 +108,8 @@ class KvFollower:
         if self._next is not None and batch.sequence > self._next:
             self.figures.gaps += 1
             self._held, self._held_at = batch, at
-            return max(
-                0, self._next - 1
-            )  # with the last one that is known, which shows whether it is the same publisher
+            # With the last one that is known, which shows whether it is the same publisher.
+            return max(0, self._next - 1)
         self._apply(batch, at)
         return None
 
